@@ -1,0 +1,3 @@
+//! The `kernelproof` command.
+
+fn main() {}

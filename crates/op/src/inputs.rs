@@ -1,0 +1,1 @@
+//! Seeded inputs and owned tensors.

@@ -1,0 +1,1 @@
+//! Emulation of the operand rounding of the `fast` and `split` modes.
