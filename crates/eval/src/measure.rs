@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Reads time. A trait, so that tests of everything above it are deterministic.
-pub trait Clock {
+pub trait Clock: Sync {
     /// Nanoseconds since some fixed moment; never goes back.
     fn now_ns(&self) -> u64;
 }
@@ -140,16 +140,17 @@ fn turn(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
+    use std::cell::RefCell;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     use super::*;
 
     #[derive(Default)]
-    struct FakeClock(Cell<u64>);
+    struct FakeClock(AtomicU64);
 
     impl Clock for FakeClock {
         fn now_ns(&self) -> u64 {
-            self.0.get()
+            self.0.load(SeqCst)
         }
     }
 
@@ -175,7 +176,7 @@ mod tests {
                 return Err("out of breath".into());
             }
             let start_ns = clock.now_ns();
-            self.clock.0.set(start_ns + self.step_ns * self.calls);
+            self.clock.0.store(start_ns + self.step_ns * self.calls, SeqCst);
             Ok(clock.now_ns() - start_ns)
         }
     }
@@ -186,7 +187,7 @@ mod tests {
         let mut b = Player { name: "B", step_ns: 100, calls: 0, fails_at, clock: &clock, log: &log };
         let mut flush = || {
             log.borrow_mut().push('.');
-            clock.0.set(clock.0.get() + 1_000_000);
+            clock.0.fetch_add(1_000_000, SeqCst);
         };
         let mut watch = |progress: Progress| match stop_after {
             Some(rounds) if progress.done >= rounds => ControlFlow::Break(()),

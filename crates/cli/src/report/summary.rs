@@ -1,0 +1,144 @@
+//! A record read as a table.
+
+use kernelproof_eval::statistics::{Interval, Pair, geometric_mean, geometric_mean_of_ratios, ratio_of_medians};
+
+use super::record::{BenchRecord, CaseRecord, ContestantRecord};
+use super::table::Table;
+
+/// From this many tokens on, the project promises a share of the FMA peak.
+const LARGE_TOKENS: usize = 1024;
+
+/// The whole record as text: where it ran, a row per case and contestant, and the figures over all cases.
+pub(crate) fn text(record: &BenchRecord) -> String {
+    let mut parts = vec![heading(record), rows(record).to_string()];
+    parts.extend(totals(record));
+    if !record.complete {
+        parts.push("incomplete: stopped before all samples were taken".to_owned());
+    }
+    parts.join("\n\n")
+}
+
+fn heading(record: &BenchRecord) -> String {
+    let (machine, build, protocol) = (&record.machine, &record.build, &record.protocol);
+    let caches = match protocol.flush_bytes {
+        0 => "caches left warm".to_owned(),
+        bytes => format!("{} MiB written between calls", bytes >> 20),
+    };
+    format!(
+        "{}, {} threads, {}, {}\nkernelproof {} ({}, {}, {})\n{} rounds after {} warm-ups, contestants in turn, {caches}",
+        machine.cpu,
+        machine.threads_available,
+        machine.isa,
+        machine.os,
+        build.version,
+        build.commit,
+        build.rustc,
+        build.profile,
+        protocol.sample_rounds,
+        protocol.warmup_rounds,
+    )
+}
+
+fn rows(record: &BenchRecord) -> Table {
+    let mut table = Table::new(&[
+        "case", "tokens", "contestant", "threads", "median ms", "ns/token", "GFLOP/s", "of peak", "time / first",
+        "largest error",
+    ]);
+    for case in &record.cases {
+        for contestant in &case.contestants {
+            table.row(row(case, contestant));
+        }
+    }
+    table
+}
+
+fn row(case: &CaseRecord, contestant: &ContestantRecord) -> [String; 10] {
+    let tokens = case.problem.dims.tokens();
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let median_ns = contestant.median_ns();
+    let errors = contestant.normwise_errors.values().copied().max_by(f64::total_cmp);
+    let error = errors.map(|error| format!("{error:.1e}{}", if contestant.agrees { "" } else { " FAILED" }));
+    [
+        case.name.clone(),
+        tokens.to_string(),
+        contestant.name.clone(),
+        contestant.threads.to_string(),
+        or_dash(median_ns.map(|median_ns| format!("{:.3}", median_ns / 1e6))),
+        or_dash(median_ns.filter(|_| tokens > 0).map(|median_ns| format!("{:.0}", median_ns / tokens as f64))),
+        or_dash(gflops(case, contestant).map(|gflops| format!("{gflops:.1}"))),
+        or_dash(share_of_peak(case, contestant).map(|share| format!("{:.1} %", 100.0 * share))),
+        or_dash(ratio(case, contestant).map(interval)),
+        or_dash(error),
+    ]
+}
+
+/// Achieved GFLOP/s of a contestant: the two products' operations over its median time.
+pub(crate) fn gflops(case: &CaseRecord, contestant: &ContestantRecord) -> Option<f64> {
+    Some(case.cost().flops as f64 / contestant.median_ns()?)
+}
+
+fn share_of_peak(case: &CaseRecord, contestant: &ContestantRecord) -> Option<f64> {
+    Some(gflops(case, contestant)? / case.peak_gflops(contestant)?)
+}
+
+fn pair<'a>(case: &'a CaseRecord, contestant: &'a ContestantRecord) -> Option<Pair<'a>> {
+    let first = case.contestants.first()?;
+    Some(Pair { numerator: &contestant.samples_ns, denominator: &first.samples_ns })
+}
+
+fn ratio(case: &CaseRecord, contestant: &ContestantRecord) -> Option<Interval> {
+    if std::ptr::eq(case.contestants.first()?, contestant) {
+        return None;
+    }
+    ratio_of_medians(pair(case, contestant)?)
+}
+
+fn interval(interval: Interval) -> String {
+    format!("{:.3} [{:.3}, {:.3}]", interval.estimate, interval.low, interval.high)
+}
+
+/// Figures over all cases, one paragraph for shares of the peak and one for ratios.
+fn totals(record: &BenchRecord) -> Vec<String> {
+    let Some(first) = record.cases.first() else { return Vec::new() };
+    let shares: Vec<String> =
+        (0..first.contestants.len()).filter_map(|index| share_line(record, index)).collect();
+    let ratios: Vec<String> =
+        (1..first.contestants.len()).filter_map(|index| ratio_line(record, index)).collect();
+    [shares, ratios].into_iter().filter(|lines| !lines.is_empty()).map(|lines| lines.join("\n")).collect()
+}
+
+fn share_line(record: &BenchRecord, index: usize) -> Option<String> {
+    let shares = |at_least: usize| -> Vec<(f64, &str)> {
+        let large = record.cases.iter().filter(|case| case.problem.dims.tokens() >= at_least);
+        large.filter_map(|case| Some((share_of_peak(case, case.contestants.get(index)?)?, case.name.as_str()))).collect()
+    };
+    let all = shares(0);
+    let mean = geometric_mean(&all.iter().map(|&(share, _)| share).collect::<Vec<_>>())?;
+    let label = record.cases.first()?.contestants.get(index)?.label();
+    let mut line = format!("{label}: {:.1} % of the FMA peak (geometric mean of {} cases)", 100.0 * mean, all.len());
+    if let Some((share, name)) = shares(LARGE_TOKENS).into_iter().min_by(|a, b| a.0.total_cmp(&b.0)) {
+        line.push_str(&format!(", lowest {:.1} % from {LARGE_TOKENS} tokens on ({name})", 100.0 * share));
+    }
+    Some(line)
+}
+
+fn ratio_line(record: &BenchRecord, index: usize) -> Option<String> {
+    let cases: Vec<(Pair<'_>, &str)> = record
+        .cases
+        .iter()
+        .filter_map(|case| Some((pair(case, case.contestants.get(index)?)?, case.name.as_str())))
+        .filter(|(pair, _)| ratio_of_medians(*pair).is_some())
+        .collect();
+    let pairs: Vec<Pair<'_>> = cases.iter().map(|&(pair, _)| pair).collect();
+    let mean = geometric_mean_of_ratios(&pairs)?;
+    let lowest = cases.iter().filter_map(|&(pair, name)| Some((ratio_of_medians(pair)?.estimate, name)));
+    let (low, name) = lowest.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let contestants = &record.cases.first()?.contestants;
+    Some(format!(
+        "time({}) / time({}): {} (geometric mean of {} cases), lowest {low:.3} ({name})",
+        contestants.get(index)?.label(),
+        contestants.first()?.label(),
+        interval(mean),
+        cases.len(),
+    ))
+}

@@ -1,0 +1,203 @@
+//! Reading a safetensors file: mapped into memory, its header distrusted.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use memmap2::Mmap;
+use qkv_rope_op::Tensor;
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+use crate::failure::Failure;
+
+/// Bytes of the length that a file starts with.
+const LENGTH_BYTES: usize = 8;
+
+/// The longest header that the format allows.
+const HEADER_LIMIT_BYTES: u64 = 100_000_000;
+
+/// An open file whose header was found to be consistent with its length.
+#[derive(Debug)]
+pub(crate) struct TensorFile {
+    path: PathBuf,
+    map: Mmap,
+    data_start: usize,
+    tensors: BTreeMap<String, TensorInfo>,
+}
+
+/// One tensor of a file.
+#[derive(Debug)]
+pub(crate) struct Stored<'a> {
+    /// Extents, outermost first.
+    pub(crate) shape: Vec<usize>,
+    /// Row-major elements: the file's own memory where it is aligned to 4 bytes, otherwise a copy.
+    pub(crate) data: Cow<'a, [f32]>,
+}
+
+impl TensorFile {
+    /// Opens a file and checks its header; no tensor is read yet.
+    ///
+    /// # Errors
+    /// Names the file, and the tensor where one is at fault.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let at_path = || path.display().to_string();
+        let file = File::open(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
+        if !file.metadata().with_context(at_path)?.is_file() {
+            return Err(Failure::input(format!("{}: is not a regular file", path.display())).into());
+        }
+        // SAFETY: the map is private and read-only. Who shortens the file meanwhile ends this process with a bus
+        // error, as with every program that maps files; the documentation of `run` says so.
+        let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be mapped", path.display()))?;
+        let (data_start, tensors) = parse_header(&map).map_err(Failure::input).with_context(at_path)?;
+        Ok(Self { path: path.to_owned(), map, data_start, tensors })
+    }
+
+    /// Names of all tensors, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The file, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The shape of `tensor`, `None` when the file has no such tensor.
+    pub(crate) fn shape(&self, tensor: Tensor) -> Option<&[usize]> {
+        self.tensors.get(tensor.name()).map(|info| info.shape.as_slice())
+    }
+
+    /// The tensor, `None` when the file has none of this name.
+    ///
+    /// # Errors
+    /// When its elements are not f32.
+    pub(crate) fn tensor(&self, tensor: Tensor) -> anyhow::Result<Option<Stored<'_>>> {
+        let Some(info) = self.tensors.get(tensor.name()) else { return Ok(None) };
+        if info.dtype != Dtype::F32 {
+            let message = format!("{tensor}: found dtype {:?}, expected F32", info.dtype);
+            return Err(Failure::input(message).help("convert the tensors to float32 before saving them").into());
+        }
+        let (start, end) = info.data_offsets;
+        // In range: the header was validated against the file's length when it was opened.
+        let bytes = &self.map[self.data_start + start..self.data_start + end];
+        Ok(Some(Stored { shape: info.shape.clone(), data: floats(bytes) }))
+    }
+}
+
+/// Little-endian bytes as floats, copied only where alignment or byte order ask for it.
+fn floats(bytes: &[u8]) -> Cow<'_, [f32]> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(floats) if cfg!(target_endian = "little") => Cow::Borrowed(floats),
+        _ => {
+            let (chunks, _) = bytes.as_chunks::<4>();
+            Cow::Owned(chunks.iter().map(|&chunk| f32::from_le_bytes(chunk)).collect())
+        }
+    }
+}
+
+fn parse_header(file: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>), String> {
+    let header = header_text(file)?;
+    if let Some(name) = first_duplicate(header) {
+        return Err(format!("header: the name \"{name}\" appears more than once"));
+    }
+    match safetensors::SafeTensors::read_metadata(file) {
+        Ok((header_bytes, metadata)) => {
+            let tensors = metadata.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
+            Ok((LENGTH_BYTES + header_bytes, tensors))
+        }
+        Err(error) => Err(explain(&error, header, file.len() - LENGTH_BYTES - header.len())),
+    }
+}
+
+/// The JSON text after the length, once the length is known to be possible.
+fn header_text(file: &[u8]) -> Result<&str, String> {
+    let found = file.len();
+    let Some((length, rest)) = file.split_first_chunk::<LENGTH_BYTES>() else {
+        return Err(format!("found {found} bytes, expected a safetensors file, which starts with {LENGTH_BYTES}"));
+    };
+    let length = u64::from_le_bytes(*length);
+    if length > HEADER_LIMIT_BYTES {
+        return Err(format!(
+            "header: found a length of {length} bytes, expected at most {HEADER_LIMIT_BYTES}: this is no safetensors file"
+        ));
+    }
+    let header = usize::try_from(length).ok().and_then(|length| rest.get(..length));
+    let Some(header) = header else {
+        return Err(format!(
+            "header: found {} bytes, expected {length}: the file is truncated or no safetensors file",
+            rest.len()
+        ));
+    };
+    std::str::from_utf8(header).map_err(|error| format!("header: is not UTF-8: {error}"))
+}
+
+/// The first name that a JSON object uses twice. `None` too when the text is no object: the real parser says so better.
+fn first_duplicate(json: &str) -> Option<String> {
+    struct Names;
+
+    impl<'de> Visitor<'de> for Names {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut seen = std::collections::HashSet::new();
+            let mut duplicate = None;
+            while let Some((name, _)) = map.next_entry::<String, IgnoredAny>()? {
+                if seen.contains(&name) && duplicate.is_none() {
+                    duplicate = Some(name.clone());
+                }
+                seen.insert(name);
+            }
+            Ok(duplicate)
+        }
+    }
+
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    serde::Deserializer::deserialize_map(&mut deserializer, Names).ok().flatten()
+}
+
+/// Says which tensor is at fault and in what, where the parser only says that something is.
+fn explain(error: &SafeTensorError, header: &str, data_bytes: usize) -> String {
+    let at_fault = serde_json::from_str::<Metadata>(header).ok().and_then(|metadata| {
+        let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
+        tensors.sort_by_key(|(_, info)| info.data_offsets);
+        tensors.iter().find_map(|(name, info)| fault(name, info))
+    });
+    if let Some(fault) = at_fault {
+        return fault;
+    }
+    match error {
+        SafeTensorError::InvalidHeaderDeserialization(cause) => format!("header: is not a valid description: {cause}"),
+        SafeTensorError::InvalidOffset(name) => {
+            format!("{name}: its data offsets overlap another tensor's or leave a gap before it")
+        }
+        SafeTensorError::MetadataIncompleteBuffer => {
+            let expected = serde_json::from_str::<Metadata>(header).map_or(0, |metadata| metadata.data_len());
+            let what = if data_bytes < expected { "is truncated" } else { "goes on after its tensors" };
+            format!("found {data_bytes} bytes of tensor data, expected {expected}: the file {what}")
+        }
+        other => format!("header: {other}"),
+    }
+}
+
+fn fault(name: &str, info: &TensorInfo) -> Option<String> {
+    let (start, end) = info.data_offsets;
+    let elems = info.shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
+    let bits = elems.and_then(|elems| elems.checked_mul(info.dtype.bitsize()));
+    let Some(bits) = bits else {
+        return Some(format!("{name}: shape {:?} has more elements than can be addressed", info.shape));
+    };
+    let Some(found) = end.checked_sub(start) else {
+        return Some(format!("{name}: its data ends at byte {end}, before it starts at byte {start}"));
+    };
+    (found.checked_mul(8) != Some(bits)).then(|| {
+        let expected = bits.div_ceil(8);
+        format!("{name}: found {found} bytes, expected {expected} for shape {:?} of {:?}", info.shape, info.dtype)
+    })
+}
