@@ -225,7 +225,8 @@ pub(crate) fn parse_dims(text: &str) -> Result<Dims, String> {
         let Some(axis) = "BSEHKDR".find(letter).filter(|_| letter.len() == 1) else {
             return Err(format!("found the letter {letter:?}, expected one of B, S, E, H, K, D, R"));
         };
-        let value = value.parse::<usize>().map_err(|_| format!("{letter}: found {value:?}, expected a whole number"))?;
+        let value =
+            value.parse::<usize>().map_err(|_| format!("{letter}: found {value:?}, expected a whole number"))?;
         if axes[axis].replace(value).is_some() {
             return Err(format!("{letter} is given twice"));
         }

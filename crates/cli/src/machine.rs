@@ -97,6 +97,32 @@ fn parse_size(text: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
+impl Machine {
+    /// A machine that does not exist, for tests of what reads records.
+    pub(crate) fn example() -> Self {
+        Self {
+            cpu: "Example CPU".to_owned(),
+            threads_available: 2,
+            isa: "avx512".to_owned(),
+            last_level_cache_bytes: 32 << 20,
+            memory_bytes: 16 << 30,
+            os: "Linux".to_owned(),
+            kernel: "6.1".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Build {
+    /// A build that does not exist, for tests of what reads records.
+    pub(crate) fn example() -> Self {
+        let text = str::to_owned;
+        let (version, commit, rustc) = (text("0.1.0"), text("0123456789ab"), text("rustc 1.95.0"));
+        Self { version, commit, rustc, profile: text("release"), target: text("x86_64-linux") }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -68,10 +68,7 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Names `path` and what the operating system said.
-pub(crate) fn replace(
-    path: &Path,
-    fill: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
-) -> anyhow::Result<()> {
+pub(crate) fn replace(path: &Path, fill: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>) -> anyhow::Result<()> {
     let cannot = || format!("{}: cannot be written", path.display());
     if path.is_dir() {
         anyhow::bail!("{}: is a folder, expected the name of a file", path.display());

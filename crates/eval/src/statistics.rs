@@ -30,11 +30,7 @@ impl Quartiles {
     pub fn of(samples: &[u64]) -> Option<Self> {
         let mut sorted: Vec<f64> = samples.iter().map(|&sample| sample as f64).collect();
         sorted.sort_by(f64::total_cmp);
-        Some(Self {
-            lower: quantile(&sorted, 0.25)?,
-            median: quantile(&sorted, 0.5)?,
-            upper: quantile(&sorted, 0.75)?,
-        })
+        Some(Self { lower: quantile(&sorted, 0.25)?, median: quantile(&sorted, 0.5)?, upper: quantile(&sorted, 0.75)? })
     }
 }
 

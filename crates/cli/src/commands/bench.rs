@@ -10,11 +10,11 @@ use qkv_rope_cpu::Isa;
 use crate::args::{JsonArg, JsonTo, ModeArgs, WorkloadArgs, parse_isa};
 use crate::contest::tournament::{self, Outcome, Rival, Settings};
 use crate::failure::Exit;
+use crate::interrupt;
 use crate::machine;
 use crate::output;
 use crate::report::record::BenchRecord;
 use crate::report::{plot, summary};
-use crate::interrupt;
 
 const AFTER_HELP: &str = "\
 Examples:

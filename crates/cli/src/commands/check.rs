@@ -1,6 +1,6 @@
 //! `check`: correctness against f64.
-use clap::Args;
 use crate::failure::Exit;
+use clap::Args;
 
 /// Check outputs against f64
 #[derive(Debug, Args)]

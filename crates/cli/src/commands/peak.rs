@@ -131,7 +131,8 @@ fn measure_memory(machine: &Machine, threads: NonZeroUsize, samples: u32, clock:
 }
 
 fn table(report: &PeakReport) -> String {
-    let heading = format!("{}, {} threads, {}", report.machine.cpu, report.machine.threads_available, report.machine.os);
+    let heading =
+        format!("{}, {} threads, {}", report.machine.cpu, report.machine.threads_available, report.machine.os);
     let mut table = Table::new(&["what", "threads", "median", "best"]);
     let mut row = |what: String, threads: usize, amount: u64, samples: &[u64], unit: &str| {
         let rate = |time_ns: Option<f64>| {

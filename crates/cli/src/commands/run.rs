@@ -96,8 +96,7 @@ pub(crate) fn execute(args: &RunArgs) -> anyhow::Result<Exit> {
     session.backward(&inputs, &mut results.views())?;
     let compute_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     save(&args.output, &problem, &results)?;
-    let summary =
-        Summary { input: &args.input, output: &args.output, backend: backend.name(), problem, compute_ns };
+    let summary = Summary { input: &args.input, output: &args.output, backend: backend.name(), problem, compute_ns };
     tell(args, &summary)?;
     Ok(Exit::Success)
 }

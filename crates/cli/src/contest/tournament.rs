@@ -212,15 +212,12 @@ fn enter_crates<'a>(
 }
 
 #[cfg(not(feature = "rivals"))]
-fn enter_crates<'a>(
-    settings: &Settings,
-    _: &'a InputSets,
-    _: &mut Vec<Box<dyn Entrant + 'a>>,
-) -> anyhow::Result<()> {
+fn enter_crates<'a>(settings: &Settings, _: &'a InputSets, _: &mut Vec<Box<dyn Entrant + 'a>>) -> anyhow::Result<()> {
     if settings.rivals.iter().all(|&rival| rival == Rival::Pytorch) {
         return Ok(());
     }
-    let failure = Failure::unavailable("this build has no rival crates: gemm and matrixmultiply are left out by default");
+    let failure =
+        Failure::unavailable("this build has no rival crates: gemm and matrixmultiply are left out by default");
     Err(failure.help("build with them: cargo run --release -p kernelproof --features rivals -- bench …").into())
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
+use kernelproof_eval::statistics::{Quartiles, median};
 use qkv_rope_op::{Cost, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +101,7 @@ impl CaseRecord {
 impl ContestantRecord {
     /// Median time in ns.
     pub(crate) fn median_ns(&self) -> Option<f64> {
-        kernelproof_eval::statistics::median(&self.samples_ns)
+        median(&self.samples_ns)
     }
 
     /// The name, with the threads where they are not obvious.
@@ -111,9 +112,10 @@ impl ContestantRecord {
 }
 
 impl PeakRecord {
-    /// Operations over the median time, in GFLOP/s.
+    /// Operations over the lower quartile of the times, in GFLOP/s. Not the median: a burst is so short that losing a
+    /// core for one time slice halves it, and a ceiling is not a typical value.
     pub(crate) fn gflops(&self) -> Option<f64> {
-        Some(self.flops as f64 / kernelproof_eval::statistics::median(&self.samples_ns)?)
+        Some(self.flops as f64 / Quartiles::of(&self.samples_ns)?.lower)
     }
 }
 
@@ -150,6 +152,52 @@ pub(crate) fn public_command(arguments: impl IntoIterator<Item = String>) -> Vec
 }
 
 #[cfg(test)]
+impl BenchRecord {
+    /// Two contestants on one case, for tests of what reads records.
+    pub(crate) fn example() -> Self {
+        let problem = Problem::new(qkv_rope_op::SUITE[0].dims());
+        let contestant = |name: &str, version: Option<&str>, samples_ns: &[u64]| ContestantRecord {
+            name: name.to_owned(),
+            version: version.map(str::to_owned),
+            threads: 2,
+            isa: version.is_none().then(|| "avx512".to_owned()),
+            timer: "wall clock around the call".to_owned(),
+            normwise_errors: BTreeMap::from([("grad_q_weight".to_owned(), 1.5e-7)]),
+            agrees: true,
+            samples_ns: samples_ns.to_vec(),
+        };
+        let ours = contestant("cpu-avx512", None, &[21_000_000, 20_000_000, 22_000_000]);
+        let theirs = contestant("pytorch", Some("2.15.0"), &[42_000_000, 40_000_000, 44_000_000]);
+        let peak = PeakRecord {
+            isa: "avx512".to_owned(),
+            threads: 2,
+            flops: 2_500_000_000,
+            samples_ns: vec![10_000_000, 10_000_000, 20_000_000],
+        };
+        Self {
+            schema: SCHEMA.to_owned(),
+            complete: true,
+            started: "2026-01-01T00:00:00Z".to_owned(),
+            command: vec!["kernelproof".to_owned(), "bench".to_owned()],
+            machine: Machine::example(),
+            build: Build::example(),
+            protocol: ProtocolRecord {
+                warmup_rounds: 1,
+                sample_rounds: 3,
+                flush_bytes: 64 << 20,
+                input_seeds: vec![200, 201],
+            },
+            cases: vec![CaseRecord {
+                name: "s128b2".to_owned(),
+                problem,
+                contestants: vec![ours, theirs],
+                peaks: vec![peak],
+            }],
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -158,5 +206,29 @@ mod tests {
         let arguments = ["/home/me/bin/kernelproof", "bench", "--python", "/home/me/venv/bin/python"];
         let public = public_command(arguments.map(str::to_owned));
         assert_eq!(public, ["kernelproof", "bench", "--python", "python"]);
+    }
+
+    #[test]
+    fn a_record_survives_its_file_and_other_files_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("record.json");
+        let record = BenchRecord::example();
+        std::fs::write(&path, serde_json::to_vec(&record).expect("it is plain data")).expect("it is writable");
+        assert_eq!(BenchRecord::read(&path).expect("it is a record"), record);
+        std::fs::write(&path, r#"{"schema":"kernelproof.bench/9"}"#).expect("it is writable");
+        let error = BenchRecord::read(&path).expect_err("it is another schema").to_string();
+        assert!(error.ends_with("found schema \"kernelproof.bench/9\", expected \"kernelproof.bench/1\""), "{error}");
+        std::fs::write(&path, "[]").expect("it is writable");
+        assert!(BenchRecord::read(&path).is_err());
+    }
+
+    #[test]
+    fn a_peak_is_that_of_the_contestants_instruction_set() {
+        let record = BenchRecord::example();
+        let case = &record.cases[0];
+        assert_eq!(case.peak_gflops(&case.contestants[0]), Some(250.0));
+        assert_eq!(case.peak_gflops(&case.contestants[1]), Some(250.0));
+        let portable = ContestantRecord { isa: Some("portable".to_owned()), ..case.contestants[0].clone() };
+        assert_eq!(case.peak_gflops(&portable), None);
     }
 }

@@ -25,7 +25,7 @@ fn heading(record: &BenchRecord) -> String {
         bytes => format!("{} MiB written between calls", bytes >> 20),
     };
     format!(
-        "{}, {} threads, {}, {}\nkernelproof {} ({}, {}, {})\n{} rounds after {} warm-ups, contestants in turn, {caches}",
+        "{}, {} threads, {}, {}\nkernelproof {} ({}, {}, {}){}\n{} kept rounds, {} before them; contestants in turn, {caches}",
         machine.cpu,
         machine.threads_available,
         machine.isa,
@@ -34,14 +34,35 @@ fn heading(record: &BenchRecord) -> String {
         build.commit,
         build.rustc,
         build.profile,
+        rivals(record),
         protocol.sample_rounds,
         protocol.warmup_rounds,
     )
 }
 
+/// Names and versions of those who are not ours.
+fn rivals(record: &BenchRecord) -> String {
+    let contestants = record.cases.first().map_or(&[][..], |case| &case.contestants);
+    let versions = contestants.iter().filter_map(|rival| Some(format!(", {} {}", rival.name, rival.version.as_ref()?)));
+    versions.collect()
+}
+
+/// `1 case`, `2 cases`.
+fn cases(count: usize) -> String {
+    format!("{count} case{}", if count == 1 { "" } else { "s" })
+}
+
 fn rows(record: &BenchRecord) -> Table {
     let mut table = Table::new(&[
-        "case", "tokens", "contestant", "threads", "median ms", "ns/token", "GFLOP/s", "of peak", "time / first",
+        "case",
+        "tokens",
+        "contestant",
+        "threads",
+        "median ms",
+        "ns/token",
+        "GFLOP/s",
+        "of peak",
+        "time / first",
         "largest error",
     ]);
     for case in &record.cases {
@@ -100,22 +121,22 @@ fn interval(interval: Interval) -> String {
 /// Figures over all cases, one paragraph for shares of the peak and one for ratios.
 fn totals(record: &BenchRecord) -> Vec<String> {
     let Some(first) = record.cases.first() else { return Vec::new() };
-    let shares: Vec<String> =
-        (0..first.contestants.len()).filter_map(|index| share_line(record, index)).collect();
-    let ratios: Vec<String> =
-        (1..first.contestants.len()).filter_map(|index| ratio_line(record, index)).collect();
+    let shares: Vec<String> = (0..first.contestants.len()).filter_map(|index| share_line(record, index)).collect();
+    let ratios: Vec<String> = (1..first.contestants.len()).filter_map(|index| ratio_line(record, index)).collect();
     [shares, ratios].into_iter().filter(|lines| !lines.is_empty()).map(|lines| lines.join("\n")).collect()
 }
 
 fn share_line(record: &BenchRecord, index: usize) -> Option<String> {
     let shares = |at_least: usize| -> Vec<(f64, &str)> {
         let large = record.cases.iter().filter(|case| case.problem.dims.tokens() >= at_least);
-        large.filter_map(|case| Some((share_of_peak(case, case.contestants.get(index)?)?, case.name.as_str()))).collect()
+        large
+            .filter_map(|case| Some((share_of_peak(case, case.contestants.get(index)?)?, case.name.as_str())))
+            .collect()
     };
     let all = shares(0);
     let mean = geometric_mean(&all.iter().map(|&(share, _)| share).collect::<Vec<_>>())?;
     let label = record.cases.first()?.contestants.get(index)?.label();
-    let mut line = format!("{label}: {:.1} % of the FMA peak (geometric mean of {} cases)", 100.0 * mean, all.len());
+    let mut line = format!("{label}: {:.1} % of the FMA peak (geometric mean of {})", 100.0 * mean, cases(all.len()));
     if let Some((share, name)) = shares(LARGE_TOKENS).into_iter().min_by(|a, b| a.0.total_cmp(&b.0)) {
         line.push_str(&format!(", lowest {:.1} % from {LARGE_TOKENS} tokens on ({name})", 100.0 * share));
     }
@@ -123,22 +144,44 @@ fn share_line(record: &BenchRecord, index: usize) -> Option<String> {
 }
 
 fn ratio_line(record: &BenchRecord, index: usize) -> Option<String> {
-    let cases: Vec<(Pair<'_>, &str)> = record
+    let ratios: Vec<(Pair<'_>, &str)> = record
         .cases
         .iter()
         .filter_map(|case| Some((pair(case, case.contestants.get(index)?)?, case.name.as_str())))
         .filter(|(pair, _)| ratio_of_medians(*pair).is_some())
         .collect();
-    let pairs: Vec<Pair<'_>> = cases.iter().map(|&(pair, _)| pair).collect();
+    let pairs: Vec<Pair<'_>> = ratios.iter().map(|&(pair, _)| pair).collect();
     let mean = geometric_mean_of_ratios(&pairs)?;
-    let lowest = cases.iter().filter_map(|&(pair, name)| Some((ratio_of_medians(pair)?.estimate, name)));
+    let lowest = ratios.iter().filter_map(|&(pair, name)| Some((ratio_of_medians(pair)?.estimate, name)));
     let (low, name) = lowest.min_by(|a, b| a.0.total_cmp(&b.0))?;
     let contestants = &record.cases.first()?.contestants;
     Some(format!(
-        "time({}) / time({}): {} (geometric mean of {} cases), lowest {low:.3} ({name})",
+        "time({}) / time({}): {} (geometric mean of {}), lowest {low:.3} ({name})",
         contestants.get(index)?.label(),
         contestants.first()?.label(),
         interval(mean),
-        cases.len(),
+        cases(ratios.len()),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_reads_as_reviewed() {
+        insta::assert_snapshot!(text(&BenchRecord::example()));
+    }
+
+    #[test]
+    fn an_incomplete_record_says_so_and_needs_no_samples() {
+        let mut record = BenchRecord { complete: false, ..BenchRecord::example() };
+        for contestant in &mut record.cases[0].contestants {
+            contestant.samples_ns.clear();
+        }
+        record.cases[0].peaks.clear();
+        let text = text(&record);
+        assert!(text.ends_with("incomplete: stopped before all samples were taken"), "{text}");
+        assert!(!text.contains("geometric"), "{text}");
+    }
 }

@@ -32,10 +32,7 @@ pub(crate) fn dims_of(file: &TensorFile, requested: Requested) -> anyhow::Result
 ///
 /// # Errors
 /// When a view cannot be made; not after `dims_of`.
-pub(crate) fn inputs_of<'a>(
-    tensors: &'a [(Tensor, Stored<'a>)],
-    dims: Dims,
-) -> anyhow::Result<Inputs<'a>> {
+pub(crate) fn inputs_of<'a>(tensors: &'a [(Tensor, Stored<'a>)], dims: Dims) -> anyhow::Result<Inputs<'a>> {
     let stored = |tensor| tensors.iter().find(|(name, _)| *name == tensor).map(|(_, stored)| stored);
     let needed = |tensor: Tensor| stored(tensor).ok_or_else(|| Failure::input(format!("{tensor}: missing")));
     let optional_weight =
@@ -120,7 +117,8 @@ fn letters(tensor: Tensor) -> &'static str {
 fn agree(tensor: Tensor, found: &[usize], dims: Dims) -> Result<(), Failure> {
     let expected = dims.shape(tensor);
     let table = matches!(tensor, Tensor::Cos | Tensor::Sin);
-    let shared_table = table && (found == &expected[1..] || (found.len() == 3 && found[0] == 1 && found[1..] == expected[1..]));
+    let shared_table =
+        table && (found == &expected[1..] || (found.len() == 3 && found[0] == 1 && found[1..] == expected[1..]));
     if found == expected || shared_table {
         return Ok(());
     }

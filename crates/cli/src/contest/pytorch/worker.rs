@@ -51,7 +51,9 @@ impl Worker {
         }
         let tried: Vec<String> = candidates.iter().map(|candidate| candidate.display().to_string()).collect();
         let failure = Failure::unavailable(format!("pytorch: found no Python; tried {}", tried.join(", ")));
-        Err(failure.help("install Python 3 and PyTorch (python3 -m pip install torch), or name it with --python").into())
+        Err(failure
+            .help("install Python 3 and PyTorch (python3 -m pip install torch), or name it with --python")
+            .into())
     }
 
     fn spawn(interpreter: &OsString, script: &Path, threads: usize, folder: &Path) -> std::io::Result<Self> {
@@ -106,7 +108,8 @@ impl Worker {
     fn no_torch(&self, answer: &Value) -> Failure {
         let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or("unknown").to_owned();
         let interpreter = self.interpreter.display();
-        let message = format!("pytorch: {interpreter} (Python {}) cannot import torch: {}", text("python"), text("detail"));
+        let message =
+            format!("pytorch: {interpreter} (Python {}) cannot import torch: {}", text("python"), text("detail"));
         Failure::unavailable(message)
             .help(format!("install it with `{interpreter} -m pip install torch`, or name another Python with --python"))
     }
