@@ -2,6 +2,7 @@
 //! instead of a matrix product.
 
 use super::Reference;
+use super::product::TILE_F64;
 
 /// E x P vectors, row-major: element `e` of vector `p` at `e * P + p`.
 #[derive(Clone, Debug)]
@@ -66,7 +67,7 @@ impl Reference<'_> {
     /// # Panics
     /// As [`Reference::grad_hidden`].
     pub fn grad_hidden_projected(&self, tokens: &[usize], weights: &Projected) -> Vec<f64> {
-        self.u_rows(tokens).times(weights.count, |row| weights.row(row), |value| value)
+        self.u_rows(tokens).times::<TILE_F64, _>(weights.count, |row| weights.row(row), |value| value)
     }
 
     /// Rows `rows` of the stacked weight gradients times R = Uᵀ · (X · R), from [`Reference::project_hidden_states`].
@@ -76,6 +77,6 @@ impl Reference<'_> {
     /// # Panics
     /// As [`Reference::grad_weight`].
     pub fn grad_weight_projected(&self, rows: &[usize], hidden_states: &Projected) -> Vec<f64> {
-        self.u_columns(rows).times(hidden_states.count, |token| hidden_states.row(token), |value| value)
+        self.u_columns(rows).times::<TILE_F64, _>(hidden_states.count, |token| hidden_states.row(token), |value| value)
     }
 }
