@@ -49,6 +49,13 @@ pub struct Segment {
     pub rotated: bool,
 }
 
+impl Segment {
+    /// The block's rows among the N.
+    pub fn rows(self, dims: Dims) -> std::ops::Range<usize> {
+        self.first_row..self.first_row + self.heads * dims.head_dim()
+    }
+}
+
 impl TryFrom<Axes> for Dims {
     type Error = Error;
 

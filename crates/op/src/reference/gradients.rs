@@ -1,5 +1,7 @@
 //! The whole backward pass at once, on one thread.
 
+use std::ops::Range;
+
 use super::{ROWS_AT_A_TIME, Reference};
 use crate::error::{Error, Tensor};
 use crate::problem::{Inputs, Problem};
@@ -33,24 +35,30 @@ impl Gradients {
 /// What [`Problem::validate_inputs`] finds.
 pub fn backward(problem: &Problem, inputs: &Inputs<'_>) -> Result<Gradients, Error> {
     let reference = Reference::new(problem, inputs)?;
-    let [query, key, value] = problem.dims.segments();
-    let weight = |segment: crate::dims::Segment| {
-        problem.outputs.get(segment.weight_gradient)?;
-        let rows = segment.first_row..segment.first_row + segment.heads * problem.dims.head_dim();
-        Some(by_rows(rows, |rows| reference.grad_weight(rows)))
-    };
-    Ok(Gradients {
-        grad_hidden: problem
-            .outputs
-            .grad_hidden
-            .map(|_| by_rows(0..problem.dims.tokens(), |tokens| reference.grad_hidden(tokens))),
-        grad_q_weight: weight(query),
-        grad_k_weight: weight(key),
-        grad_v_weight: weight(value),
-    })
+    Ok(Gradients::by_rows(problem, |tokens| reference.grad_hidden(tokens), |rows| reference.grad_weight(rows)))
 }
 
-fn by_rows(rows: std::ops::Range<usize>, compute: impl Fn(&[usize]) -> Vec<f64>) -> Vec<f64> {
+impl Gradients {
+    /// What `problem` requests, computed a few rows at a time: rows of grad_hidden, rows of the stacked weight gradients.
+    pub(crate) fn by_rows(
+        problem: &Problem,
+        grad_hidden: impl Fn(&[usize]) -> Vec<f64>,
+        grad_weight: impl Fn(&[usize]) -> Vec<f64>,
+    ) -> Self {
+        let [query, key, value] = problem.dims.segments().map(|segment| {
+            problem.outputs.get(segment.weight_gradient)?;
+            Some(chunked(segment.rows(problem.dims), &grad_weight))
+        });
+        Self {
+            grad_hidden: problem.outputs.grad_hidden.map(|_| chunked(0..problem.dims.tokens(), &grad_hidden)),
+            grad_q_weight: query,
+            grad_k_weight: key,
+            grad_v_weight: value,
+        }
+    }
+}
+
+fn chunked(rows: Range<usize>, compute: impl Fn(&[usize]) -> Vec<f64>) -> Vec<f64> {
     let rows: Vec<usize> = rows.collect();
     rows.chunks(ROWS_AT_A_TIME).flat_map(compute).collect()
 }

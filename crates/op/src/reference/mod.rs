@@ -7,6 +7,7 @@ mod gradients;
 mod product;
 mod projection;
 mod rotation;
+mod rounded;
 
 pub use gradients::{Gradients, backward};
 pub use projection::{Projected, Vectors};
@@ -15,11 +16,11 @@ use crate::dims::Segment;
 use crate::error::{Error, Tensor};
 use crate::problem::{Inputs, Problem};
 use crate::view::View;
-use product::Left;
+use product::{Left, TILE_F32, TILE_F64};
 use rotation::{Terms, rotate, unrotated};
 
 /// How many rows to ask for at a time: fewer read the other operand too often, more fill the caches.
-pub const ROWS_AT_A_TIME: usize = 128;
+pub const ROWS_AT_A_TIME: usize = 256;
 
 /// The reference for one set of inputs.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +72,7 @@ impl<'a> Reference<'a> {
     /// When the problem does not ask for grad_hidden, or a token is out of range.
     pub fn grad_hidden(&self, tokens: &[usize]) -> Vec<f64> {
         let left = self.u_rows(tokens);
-        left.times(self.problem.dims.hidden(), |row| self.weight_row(row), f64::from)
+        left.times::<TILE_F64, _>(self.problem.dims.hidden(), |row| self.weight_row(row), f64::from)
     }
 
     /// Rows `rows` of the stacked weight gradients Uᵀ · X; rows of outputs that were not asked for are allowed.
@@ -82,7 +83,7 @@ impl<'a> Reference<'a> {
     /// When the problem asks for no weight gradient, or a row is out of range.
     pub fn grad_weight(&self, rows: &[usize]) -> Vec<f64> {
         let left = self.u_columns(rows);
-        left.times(self.problem.dims.hidden(), |token| self.hidden_row(token), f64::from)
+        left.times::<TILE_F64, _>(self.problem.dims.hidden(), |token| self.hidden_row(token), f64::from)
     }
 
     /// The magnitudes that componentwise errors of [`Reference::grad_hidden`] are relative to: |U| · |W|, where |U|
@@ -96,7 +97,8 @@ impl<'a> Reference<'a> {
         let (left, scales) = scaled_left(tokens.len(), self.problem.dims.rows(), rows);
         let columns = self.problem.dims.hidden();
         let scale = self.weight_scale;
-        let products = left.times(columns, |row| self.weight_row(row), |value| scaled_magnitude(value, scale));
+        let products =
+            left.times::<TILE_F32, _>(columns, |row| self.weight_row(row), |value| scaled_magnitude(value, scale));
         unscale(&products, columns, &scales, scale)
     }
 
@@ -109,7 +111,8 @@ impl<'a> Reference<'a> {
         let (left, scales) = scaled_left(rows.len(), self.problem.dims.tokens(), lefts);
         let columns = self.problem.dims.hidden();
         let scale = self.hidden_scale;
-        let products = left.times(columns, |token| self.hidden_row(token), |value| scaled_magnitude(value, scale));
+        let products =
+            left.times::<TILE_F32, _>(columns, |token| self.hidden_row(token), |value| scaled_magnitude(value, scale));
         unscale(&products, columns, &scales, scale)
     }
 
@@ -185,9 +188,7 @@ impl<'a> Reference<'a> {
 
     fn segment(&self, row: usize) -> Segment {
         let dims = self.problem.dims;
-        let holds =
-            |segment: &Segment| row >= segment.first_row && row < segment.first_row + segment.heads * dims.head_dim();
-        let segment = dims.segments().into_iter().find(holds);
+        let segment = dims.segments().into_iter().find(|segment| segment.rows(dims).contains(&row));
         segment.unwrap_or_else(|| panic!("row {row} of {}", dims.rows()))
     }
 
