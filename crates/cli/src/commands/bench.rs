@@ -13,7 +13,7 @@ use crate::failure::Exit;
 use crate::interrupt;
 use crate::machine;
 use crate::output;
-use crate::report::record::BenchRecord;
+use crate::report::record::{BenchRecord, ContestantRecord};
 use crate::report::{plot, summary};
 
 const AFTER_HELP: &str = "\
@@ -111,7 +111,7 @@ pub(crate) fn measure_and_save(
             save_plot(path, &record)?;
         }
     }
-    let agrees = record.cases.iter().flat_map(|case| &case.contestants).all(|contestant| contestant.agrees);
+    let agrees = record.cases.iter().flat_map(|case| &case.contestants).all(ContestantRecord::agrees);
     match outcome? {
         Outcome::Stopped => Ok(Exit::Interrupted),
         Outcome::Complete if agrees => Ok(Exit::Success),

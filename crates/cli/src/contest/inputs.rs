@@ -2,7 +2,7 @@
 
 use qkv_rope_op::{OwnedInputs, Problem, Recipe};
 
-/// Input sets that rounds rotate through.
+/// Input sets that rounds rotate through; at least one.
 #[derive(Debug)]
 pub(crate) struct InputSets {
     /// The problem they belong to.
@@ -12,7 +12,8 @@ pub(crate) struct InputSets {
 
 impl InputSets {
     /// A set for each seed.
-    pub(crate) fn generate(problem: Problem, seeds: &[u64]) -> Self {
+    pub(crate) fn generate<const SETS: usize>(problem: Problem, seeds: [u64; SETS]) -> Self {
+        const { assert!(SETS > 0) };
         let sets = seeds.iter().map(|&seed| OwnedInputs::generate(problem.dims, Recipe::Benchmark, seed)).collect();
         Self { problem, sets }
     }
@@ -20,6 +21,11 @@ impl InputSets {
     /// All sets.
     pub(crate) fn all(&self) -> &[OwnedInputs] {
         &self.sets
+    }
+
+    /// The set that is checked.
+    pub(crate) fn first(&self) -> &OwnedInputs {
+        &self.sets[0]
     }
 
     /// Which set a round uses.

@@ -67,7 +67,7 @@ impl Entrant for Ours<'_> {
 
     fn outputs(&mut self) -> anyhow::Result<OwnedOutputs> {
         let mut outputs = OwnedOutputs::poisoned(&self.inputs.problem, 0);
-        self.session.backward(&self.inputs.all()[0].views(), &mut outputs.views())?;
+        self.session.backward(&self.inputs.first().views(), &mut outputs.views())?;
         Ok(outputs)
     }
 }

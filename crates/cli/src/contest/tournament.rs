@@ -11,7 +11,7 @@ use qkv_rope_cpu::{CpuBackend, Isa};
 use qkv_rope_op::{Cost, Problem};
 
 use super::pytorch::PyTorch;
-use super::verify::{Verdict, verify};
+use super::verify::{Verdict, expect, verify};
 use super::{Entrant, InputSets, Ours};
 use crate::args::{ModeArgs, Workload};
 use crate::device;
@@ -157,7 +157,7 @@ fn run_case(
 ) -> anyhow::Result<Outcome> {
     let problem = settings.problem(workload);
     progress.doing(format!("{}: preparing", workload.name));
-    let inputs = InputSets::generate(problem, &INPUT_SEEDS);
+    let inputs = InputSets::generate(problem, INPUT_SEEDS);
     let Field { backends, peaks, pytorch, flush, clock } = field;
     let mut entrants: Vec<Box<dyn Entrant + '_>> = Vec::new();
     for (backend, threads) in backends.iter() {
@@ -167,14 +167,16 @@ fn run_case(
     if let Some(pytorch) = pytorch {
         entrants.push(Box::new(pytorch.load(&inputs)?));
     }
+    let expected = expect(&inputs)?;
     let mut verdicts = Vec::new();
     for entrant in &mut entrants {
         if interrupt::requested() {
             return Ok(Outcome::Stopped);
         }
         progress.doing(format!("{}: checking {}", workload.name, entrant.name()));
-        verdicts.push(verify(&mut **entrant, &inputs).with_context(|| workload.name.clone())?);
+        verdicts.push(verify(&mut **entrant, &expected).with_context(|| workload.name.clone())?);
     }
+    drop(expected);
     progress.doing(format!("{}: timing", workload.name));
     let step = weight(settings, workload);
     let mut watch = |_| {
@@ -242,7 +244,7 @@ fn case_record(
                 isa: entrant.isa().map(|isa| isa.to_string()),
                 timer: entrant.timer(),
                 normwise_errors: verdict.normwise_errors,
-                agrees: verdict.agrees,
+                failures: verdict.failures,
                 samples_ns,
             })
             .collect(),

@@ -68,8 +68,8 @@ pub(crate) struct ContestantRecord {
     pub(crate) timer: String,
     /// Normwise error of each output against f64, by tensor name.
     pub(crate) normwise_errors: BTreeMap<String, f64>,
-    /// Whether all outputs were within the bound of the precision.
-    pub(crate) agrees: bool,
+    /// What was wrong with its outputs, one sentence each; empty when nothing was.
+    pub(crate) failures: Vec<String>,
     pub(crate) samples_ns: Vec<u64>,
 }
 
@@ -102,6 +102,11 @@ impl ContestantRecord {
     /// Median time in ns.
     pub(crate) fn median_ns(&self) -> Option<f64> {
         median(&self.samples_ns)
+    }
+
+    /// Whether nothing was wrong with its outputs.
+    pub(crate) fn agrees(&self) -> bool {
+        self.failures.is_empty()
     }
 
     /// The name, with the threads where they are not obvious.
@@ -163,7 +168,7 @@ impl BenchRecord {
             isa: version.is_none().then(|| "avx512".to_owned()),
             timer: "wall clock around the call".to_owned(),
             normwise_errors: BTreeMap::from([("grad_q_weight".to_owned(), 1.5e-7)]),
-            agrees: true,
+            failures: Vec::new(),
             samples_ns: samples_ns.to_vec(),
         };
         let ours = contestant("cpu-avx512", None, &[21_000_000, 20_000_000, 22_000_000]);

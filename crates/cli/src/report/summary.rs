@@ -12,6 +12,7 @@ const LARGE_TOKENS: usize = 1024;
 pub(crate) fn text(record: &BenchRecord) -> String {
     let mut parts = vec![heading(record), rows(record).to_string()];
     parts.extend(totals(record));
+    parts.extend(failures(record));
     if !record.complete {
         parts.push("incomplete: stopped before all samples were taken".to_owned());
     }
@@ -38,6 +39,15 @@ fn heading(record: &BenchRecord) -> String {
         protocol.sample_rounds,
         protocol.warmup_rounds,
     )
+}
+
+/// What was wrong with outputs, a line each.
+fn failures(record: &BenchRecord) -> Option<String> {
+    let contestants = record.cases.iter().flat_map(|case| case.contestants.iter().map(move |one| (&case.name, one)));
+    let lines: Vec<String> = contestants
+        .flat_map(|(case, one)| one.failures.iter().map(move |what| format!("{case} by {}: {what}", one.label())))
+        .collect();
+    (!lines.is_empty()).then(|| format!("outputs that disagree with f64:\n{}", lines.join("\n")))
 }
 
 /// Names and versions of those who are not ours.
@@ -78,7 +88,7 @@ fn row(case: &CaseRecord, contestant: &ContestantRecord) -> [String; 10] {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let median_ns = contestant.median_ns();
     let errors = contestant.normwise_errors.values().copied().max_by(f64::total_cmp);
-    let error = errors.map(|error| format!("{error:.1e}{}", if contestant.agrees { "" } else { " FAILED" }));
+    let error = errors.map(|error| format!("{error:.1e}{}", if contestant.agrees() { "" } else { " FAILED" }));
     [
         case.name.clone(),
         tokens.to_string(),
