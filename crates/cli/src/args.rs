@@ -89,11 +89,20 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) device: DeviceKind,
     /// CPU threads [default: all that this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Instruction set: avx512, avx2 or portable [default: the widest that this processor has]
     #[arg(long, value_name = "ISA", value_parser = parse_isa)]
     pub(crate) isa: Option<Isa>,
+}
+
+/// More threads than any machine has cores; beyond it is a slip of the finger.
+const MOST_THREADS: usize = 4096;
+
+/// Reads a number of threads.
+pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    let count = text.parse::<NonZeroUsize>().ok().filter(|count| count.get() <= MOST_THREADS);
+    count.ok_or_else(|| format!("expected a whole number from 1 to {MOST_THREADS}"))
 }
 
 /// Reads an instruction set's name.

@@ -1,6 +1,9 @@
 //! Facts about this machine and this build, kept beside every measurement.
 
+use qkv_rope_op::{Dims, Problem, Tensor};
 use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
 
 /// Assumed when the operating system does not say: more than most desktop parts have.
 const FALLBACK_LAST_LEVEL_BYTES: usize = 32 << 20;
@@ -74,6 +77,36 @@ impl Build {
 /// Hardware threads that this process may use; 1 when the operating system does not say.
 pub(crate) fn threads_available() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Bytes of all inputs.
+pub(crate) fn input_bytes(dims: Dims) -> u128 {
+    Tensor::INPUTS.into_iter().map(|tensor| tensor_bytes(dims, tensor)).sum()
+}
+
+/// Bytes of the outputs that a problem asks for.
+pub(crate) fn output_bytes(problem: &Problem) -> u128 {
+    let wanted = Tensor::OUTPUTS.into_iter().filter(|&tensor| problem.outputs.get(tensor).is_some());
+    wanted.map(|tensor| tensor_bytes(problem.dims, tensor)).sum()
+}
+
+fn tensor_bytes(dims: Dims, tensor: Tensor) -> u128 {
+    let elems: u128 = dims.shape(tensor).iter().map(|&extent| extent as u128).product();
+    elems * size_of::<f32>() as u128
+}
+
+/// Refuses what this machine cannot hold, before the operating system ends the process for trying.
+///
+/// # Errors
+/// When `bytes` are more than this machine's memory.
+pub(crate) fn require_memory(what: &str, bytes: u128) -> Result<(), Failure> {
+    let mut system = sysinfo::System::new();
+    system.refresh_memory();
+    let found = system.total_memory();
+    if bytes > u128::from(found) {
+        return Err(Failure::unavailable(format!("{what} need {bytes} bytes, this machine has {found}")));
+    }
+    Ok(())
 }
 
 /// The largest cache of the first processor, from Linux's sysfs.

@@ -77,16 +77,24 @@ pub(crate) fn replace(path: &Path, fill: impl FnOnce(&mut std::fs::File) -> std:
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    if !folder.is_dir() {
+        anyhow::bail!("{}: cannot be written, there is no folder {}", path.display(), folder.display());
+    }
     let mut builder = tempfile::Builder::new();
     builder.prefix(".kernelproof-");
     // As any other new file: what the user's umask leaves.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut temporary = builder.tempfile_in(folder).with_context(cannot)?;
+    let mut temporary = builder.tempfile_in(folder).map_err(without_path).with_context(cannot)?;
     fill(temporary.as_file_mut()).with_context(cannot)?;
     temporary.as_file().sync_all().with_context(cannot)?;
     temporary.persist(path).map_err(|error| error.error).with_context(cannot)?;
     Ok(())
+}
+
+/// The same error without the temporary name, which nobody asked for.
+fn without_path(error: std::io::Error) -> std::io::Error {
+    error.raw_os_error().map_or(error, std::io::Error::from_raw_os_error)
 }
 
 fn to_json<T: Serialize>(value: &T) -> anyhow::Result<String> {

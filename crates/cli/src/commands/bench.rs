@@ -7,7 +7,7 @@ use clap::Args;
 use kernelproof_eval::measure::Protocol;
 use qkv_rope_cpu::Isa;
 
-use crate::args::{JsonArg, JsonTo, ModeArgs, WorkloadArgs, parse_isa};
+use crate::args::{JsonArg, JsonTo, ModeArgs, WorkloadArgs, parse_isa, parse_threads};
 use crate::contest::tournament::{self, Outcome, Rival, Settings};
 use crate::failure::Exit;
 use crate::interrupt;
@@ -41,7 +41,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     samples: u32,
     /// CPU threads, separated by commas; rivals use the first number [default: all that this process may use]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    #[arg(long, value_name = "N", value_parser = parse_threads, value_delimiter = ',')]
     threads: Vec<NonZeroUsize>,
     /// Instruction sets, separated by commas: avx512, avx2, portable [default: the widest that this processor has]
     #[arg(long, value_name = "ISA", value_delimiter = ',', value_parser = parse_isa)]

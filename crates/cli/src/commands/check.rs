@@ -11,10 +11,11 @@ use qkv_rope_cpu::{CpuBackend, Isa};
 use qkv_rope_op::{Backend as _, Cost, OwnedInputs, Problem, Recipe};
 
 use super::bench::threads_or_all;
-use crate::args::{JsonArg, ModeArgs, Workload, WorkloadArgs, parse_isa};
+use crate::args::{JsonArg, ModeArgs, Workload, WorkloadArgs, parse_isa, parse_threads};
 use crate::device;
 use crate::failure::Exit;
 use crate::interrupt;
+use crate::machine;
 use crate::output;
 use crate::progress::Progress;
 use report::{CheckRecord, Checked, Subject};
@@ -46,7 +47,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "ISA", value_delimiter = ',', value_parser = parse_isa)]
     isa: Vec<Isa>,
     /// CPU threads [default: all that this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
     /// How much of each output is compared
     #[arg(long, value_enum, default_value_t)]
@@ -124,6 +125,8 @@ fn check_all(
     let progress = Progress::new(subjects.iter().map(|subject| weight(&subject.problem)).sum());
     for subject in subjects {
         refuse_early(backends, subject)?;
+        let bytes = machine::input_bytes(subject.problem.dims) + machine::output_bytes(&subject.problem);
+        machine::require_memory(&format!("inputs and outputs of {}", subject.name), bytes)?;
         progress.doing(format!("{}: inputs", subject.name));
         let inputs = OwnedInputs::generate(subject.problem.dims, subject.recipe, subject.seed);
         let depth = match args.depth {

@@ -7,7 +7,8 @@ use qkv_rope_op::{Case, Dims, OwnedInputs, Recipe, Tensor};
 use serde::Serialize;
 
 use crate::args::{JsonTo, Workload, parse_case, parse_dims};
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
+use crate::machine;
 use crate::output;
 use crate::tensors::{self, Named};
 
@@ -31,12 +32,8 @@ The same recipe, seed and sizes give the same bytes on every machine.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct InputsArgs {
-    /// A case of the suite by name or id
-    #[arg(long, value_name = "NAME", value_parser = parse_case, required_unless_present = "dims", conflicts_with = "dims")]
-    case: Option<Case>,
-    /// Other sizes, as B=2,S=128,E=512,H=8,K=2,D=64 (K defaults to H, R to D)
-    #[arg(long, value_name = "SIZES", value_parser = parse_dims)]
-    dims: Option<Dims>,
+    #[command(flatten)]
+    sizes: SizesArg,
     /// What kind of numbers
     #[arg(long, value_name = "RECIPE", value_parser = str::parse::<Recipe>, default_value_t)]
     recipe: Recipe,
@@ -51,6 +48,25 @@ pub(crate) struct InputsArgs {
     json: bool,
 }
 
+/// One problem's sizes.
+#[derive(Clone, Copy, Debug, Args)]
+#[group(required = true, multiple = false)]
+struct SizesArg {
+    /// A case of the suite by name or id
+    #[arg(long, value_name = "NAME", value_parser = parse_case)]
+    case: Option<Case>,
+    /// Other sizes, as B=2,S=128,E=512,H=8,K=2,D=64 (K defaults to H, R to D)
+    #[arg(long, value_name = "SIZES", value_parser = parse_dims)]
+    dims: Option<Dims>,
+}
+
+impl SizesArg {
+    fn workload(self) -> Result<Workload, Failure> {
+        let case = self.case.map(Workload::case);
+        case.or_else(|| self.dims.map(Workload::sizes)).ok_or_else(|| Failure::input("no sizes given"))
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     output: &'a Path,
@@ -63,11 +79,8 @@ struct Summary<'a> {
 
 /// Runs the command.
 pub(crate) fn execute(args: &InputsArgs) -> anyhow::Result<Exit> {
-    let workload = match (args.case, args.dims) {
-        (Some(case), _) => Workload::case(case),
-        (None, Some(dims)) => Workload::sizes(dims),
-        (None, None) => anyhow::bail!("no case given"),
-    };
+    let workload = args.sizes.workload()?;
+    machine::require_memory(&format!("inputs of {}", workload.dims), machine::input_bytes(workload.dims))?;
     let inputs = OwnedInputs::generate(workload.dims, args.recipe, args.seed);
     let shapes = Tensor::INPUTS.map(|tensor| (tensor, workload.dims.shape(tensor)));
     let named: Vec<Named<'_>> = shapes

@@ -9,7 +9,7 @@ use kernelproof_eval::statistics;
 use qkv_rope_cpu::Isa;
 use serde::Serialize;
 
-use crate::args::{JsonArg, parse_isa};
+use crate::args::{JsonArg, parse_isa, parse_threads};
 use crate::failure::{Exit, Failure};
 use crate::interrupt;
 use crate::machine::{self, Build, Machine};
@@ -34,7 +34,7 @@ const CACHES: usize = 8;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct PeakArgs {
     /// Measure with this many threads only [default: each count up to what this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
     /// Measure this instruction set only: avx512, avx2 or portable [default: each that this processor has]
     #[arg(long, value_name = "ISA", value_parser = parse_isa)]

@@ -36,10 +36,10 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Arithmetic peak for the floors, in GFLOP/s
-    #[arg(long, value_name = "GFLOPS", value_parser = positive, requires = "bandwidth")]
+    #[arg(long, value_name = "GFLOPS", value_parser = positive, allow_negative_numbers = true, requires = "bandwidth")]
     peak: Option<f64>,
     /// Memory bandwidth for the floors, in GB/s
-    #[arg(long, value_name = "GBPS", value_parser = positive, requires = "peak")]
+    #[arg(long, value_name = "GBPS", value_parser = positive, allow_negative_numbers = true, requires = "peak")]
     bandwidth: Option<f64>,
     /// Measure peak and bandwidth of this machine now
     #[arg(long, conflicts_with_all = ["peak", "bandwidth"])]

@@ -9,7 +9,7 @@ use qkv_rope_cpu::Isa;
 use qkv_rope_op::SUITE;
 
 use super::bench::{self, RivalArgs};
-use crate::args::{JsonTo, ModeArgs, PrecisionArg, StyleArg, Workload};
+use crate::args::{JsonTo, ModeArgs, PrecisionArg, StyleArg, Workload, parse_threads};
 use crate::contest::tournament::Settings;
 use crate::failure::Exit;
 use crate::output;
@@ -30,7 +30,7 @@ pub(crate) struct QuickArgs {
     #[arg(short, long, value_name = "NAME", default_value = "kernelproof-quick")]
     output: PathBuf,
     /// CPU threads [default: all that this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
     #[command(flatten)]
     rivals: RivalArgs,

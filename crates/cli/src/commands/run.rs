@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::{DeviceArgs, JsonTo, ModeArgs};
 use crate::failure::{Exit, Failure};
-use crate::machine::Machine;
+use crate::machine;
 use crate::output;
 use crate::tensors::{self, Named, Stored, TensorFile};
 
@@ -86,7 +86,8 @@ pub(crate) fn execute(args: &RunArgs) -> anyhow::Result<Exit> {
     let outputs = requested(&args.outputs);
     let dims = tensors::dims_of(&file, outputs)?;
     let problem = Problem { outputs, ..args.mode.problem(dims) };
-    refuse_oversized(&problem)?;
+    // A few bytes of header can ask for any amount of output; it is then refused here and not by the kernel.
+    machine::require_memory(&format!("outputs of {dims}"), machine::output_bytes(&problem))?;
     let backend = args.device.open()?;
     backend.plan(&problem)?;
     let mut session = backend.session(&problem)?;
@@ -129,19 +130,6 @@ fn load(file: &TensorFile) -> anyhow::Result<Vec<(Tensor, Stored<'_>)>> {
         stored.extend(file.tensor(tensor)?.map(|values| (tensor, values)));
     }
     Ok(stored)
-}
-
-/// A few bytes of header can ask for any amount of output; memory is then refused here and not by the kernel.
-fn refuse_oversized(problem: &Problem) -> anyhow::Result<()> {
-    let wanted = Tensor::OUTPUTS.into_iter().filter(|&tensor| problem.outputs.get(tensor).is_some());
-    let elems = wanted.map(|tensor| problem.dims.shape(tensor).iter().map(|&extent| extent as u128).product::<u128>());
-    let bytes = elems.sum::<u128>() * size_of::<f32>() as u128;
-    let memory_bytes = Machine::here().memory_bytes;
-    if bytes > u128::from(memory_bytes) {
-        let message = format!("outputs of {} need {bytes} bytes, this machine has {memory_bytes}", problem.dims);
-        return Err(Failure::unavailable(message).into());
-    }
-    Ok(())
 }
 
 fn requested(names: &[OutputName]) -> Requested {

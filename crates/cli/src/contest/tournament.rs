@@ -17,7 +17,7 @@ use crate::args::{ModeArgs, Workload};
 use crate::device;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::machine::{Build, Machine};
+use crate::machine::{self, Build, Machine};
 use crate::peak::PeakLoop;
 use crate::progress::Progress;
 use crate::report::record::{
@@ -109,6 +109,11 @@ impl Settings {
 pub(crate) fn run(settings: &Settings, record: &mut BenchRecord) -> anyhow::Result<Outcome> {
     if let Some(empty) = settings.workloads.iter().find(|workload| cost(settings, workload).flops == 0) {
         return Err(Failure::input(format!("{}: there is nothing to time in an empty problem", empty.name)).into());
+    }
+    for workload in &settings.workloads {
+        let outputs = machine::output_bytes(&settings.problem(workload));
+        let bytes = INPUT_SEEDS.len() as u128 * machine::input_bytes(workload.dims) + outputs;
+        machine::require_memory(&format!("inputs and outputs of {}", workload.name), bytes)?;
     }
     let mut field = enter(settings, record)?;
     let rounds = u64::from(settings.protocol.warmup) + u64::from(settings.protocol.samples);

@@ -134,14 +134,14 @@ impl BenchRecord {
         struct Envelope {
             schema: String,
         }
-        let text = std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        let text = std::fs::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
         let no_record = || format!("{}: is no record of kernelproof bench", path.display());
-        let envelope: Envelope = serde_json::from_str(&text).with_context(no_record)?;
+        let envelope: Envelope = serde_json::from_slice(&text).with_context(no_record)?;
         if envelope.schema != SCHEMA {
             let message = format!("{}: found schema {:?}, expected {SCHEMA:?}", path.display(), envelope.schema);
             return Err(Failure::input(message).into());
         }
-        serde_json::from_str(&text).with_context(no_record)
+        serde_json::from_slice(&text).with_context(no_record)
     }
 }
 

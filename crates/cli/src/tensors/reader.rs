@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use memmap2::Mmap;
 use qkv_rope_op::Tensor;
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo};
+use safetensors::tensor::{Dtype, SafeTensorError, TensorInfo};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::failure::Failure;
@@ -43,15 +43,15 @@ impl TensorFile {
     /// # Errors
     /// Names the file, and the tensor where one is at fault.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let at_path = || path.display().to_string();
         let file = File::open(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
-        if !file.metadata().with_context(at_path)?.is_file() {
+        if !file.metadata().with_context(|| path.display().to_string())?.is_file() {
             return Err(Failure::input(format!("{}: is not a regular file", path.display())).into());
         }
         // SAFETY: the map is private and read-only. Who shortens the file meanwhile ends this process with a bus
         // error, as with every program that maps files; the documentation of `run` says so.
         let map = unsafe { Mmap::map(&file) }.with_context(|| format!("{}: cannot be mapped", path.display()))?;
-        let (data_start, tensors) = parse_header(&map).map_err(Failure::input).with_context(at_path)?;
+        let parsed = parse_header(&map);
+        let (data_start, tensors) = parsed.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
         Ok(Self { path: path.to_owned(), map, data_start, tensors })
     }
 
@@ -98,17 +98,21 @@ fn floats(bytes: &[u8]) -> Cow<'_, [f32]> {
     }
 }
 
+/// Where the data starts, and the tensors by name.
 fn parse_header(file: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>), String> {
     let header = header_text(file)?;
     if let Some(name) = first_duplicate(header) {
         return Err(format!("header: the name \"{name}\" appears more than once"));
     }
+    let tensors = tensor_infos(header)?;
+    let data_bytes = file.len() - LENGTH_BYTES - header.len();
+    if let Some(fault) = tensors.iter().find_map(|(name, info)| fault(name, info)) {
+        return Err(fault);
+    }
+    // The reference implementation has the last word, on what is left to say: offsets, gaps and the total length.
     match safetensors::SafeTensors::read_metadata(file) {
-        Ok((header_bytes, metadata)) => {
-            let tensors = metadata.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
-            Ok((LENGTH_BYTES + header_bytes, tensors))
-        }
-        Err(error) => Err(explain(&error, header, file.len() - LENGTH_BYTES - header.len())),
+        Ok(_) => Ok((LENGTH_BYTES + header.len(), tensors)),
+        Err(error) => Err(explain(&error, &tensors, data_bytes)),
     }
 }
 
@@ -116,7 +120,7 @@ fn parse_header(file: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>), St
 fn header_text(file: &[u8]) -> Result<&str, String> {
     let found = file.len();
     let Some((length, rest)) = file.split_first_chunk::<LENGTH_BYTES>() else {
-        return Err(format!("found {found} bytes, expected a safetensors file, which starts with {LENGTH_BYTES}"));
+        return Err(format!("found {found} bytes, expected a safetensors file, which is at least {LENGTH_BYTES} long"));
     };
     let length = u64::from_le_bytes(*length);
     if length > HEADER_LIMIT_BYTES {
@@ -162,30 +166,19 @@ fn first_duplicate(json: &str) -> Option<String> {
     serde::Deserializer::deserialize_map(&mut deserializer, Names).ok().flatten()
 }
 
-/// Says which tensor is at fault and in what, where the parser only says that something is.
-fn explain(error: &SafeTensorError, header: &str, data_bytes: usize) -> String {
-    let at_fault = serde_json::from_str::<Metadata>(header).ok().and_then(|metadata| {
-        let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
-        tensors.sort_by_key(|(_, info)| info.data_offsets);
-        tensors.iter().find_map(|(name, info)| fault(name, info))
-    });
-    if let Some(fault) = at_fault {
-        return fault;
-    }
-    match error {
-        SafeTensorError::InvalidHeaderDeserialization(cause) => format!("header: is not a valid description: {cause}"),
-        SafeTensorError::InvalidOffset(name) => {
-            format!("{name}: its data offsets overlap another tensor's or leave a gap before it")
-        }
-        SafeTensorError::MetadataIncompleteBuffer => {
-            let expected = serde_json::from_str::<Metadata>(header).map_or(0, |metadata| metadata.data_len());
-            let what = if data_bytes < expected { "is truncated" } else { "goes on after its tensors" };
-            format!("found {data_bytes} bytes of tensor data, expected {expected}: the file {what}")
-        }
-        other => format!("header: {other}"),
-    }
+/// The entries of the header but `__metadata__`, which is for people.
+fn tensor_infos(header: &str) -> Result<BTreeMap<String, TensorInfo>, String> {
+    let entries: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(header).map_err(|error| format!("header: is not a JSON object: {error}"))?;
+    let tensors = entries.into_iter().filter(|(name, _)| name != "__metadata__");
+    let info = |(name, entry)| match serde_json::from_value::<TensorInfo>(entry) {
+        Ok(info) => Ok((name, info)),
+        Err(error) => Err(format!("{name}: its entry in the header is not valid: {error}")),
+    };
+    tensors.map(info).collect()
 }
 
+/// What is wrong with a tensor by itself.
 fn fault(name: &str, info: &TensorInfo) -> Option<String> {
     let (start, end) = info.data_offsets;
     let elems = info.shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
@@ -200,4 +193,19 @@ fn fault(name: &str, info: &TensorInfo) -> Option<String> {
         let expected = bits.div_ceil(8);
         format!("{name}: found {found} bytes, expected {expected} for shape {:?} of {:?}", info.shape, info.dtype)
     })
+}
+
+/// What is wrong with the tensors together.
+fn explain(error: &SafeTensorError, tensors: &BTreeMap<String, TensorInfo>, data_bytes: usize) -> String {
+    match error {
+        SafeTensorError::InvalidOffset(name) => {
+            format!("{name}: its data overlaps that of another tensor or leaves a gap before it")
+        }
+        SafeTensorError::MetadataIncompleteBuffer => {
+            let expected = tensors.values().map(|info| info.data_offsets.1).max().unwrap_or(0);
+            let what = if data_bytes < expected { "is truncated" } else { "goes on after its tensors" };
+            format!("found {data_bytes} bytes of tensor data, expected {expected}: the file {what}")
+        }
+        other => format!("header: {other}"),
+    }
 }

@@ -5,6 +5,9 @@ use qkv_rope_op::{Dims, Error, Inputs, Requested, Tensor, View};
 use super::reader::{Stored, TensorFile};
 use crate::failure::Failure;
 
+/// Where sizes come from, for messages.
+const SOURCES: &str = "B, H, S, D are read from grad_query, K from grad_key, E from hidden_states, R from cos";
+
 /// The sizes that a file's tensors mean. Every known tensor in the file is checked against them, needed or not.
 ///
 /// B, H, S and D are read from `grad_query`, K from `grad_key`, E from `hidden_states` or else `q_weight`, R from
@@ -19,7 +22,9 @@ pub(crate) fn dims_of(file: &TensorFile, requested: Requested) -> anyhow::Result
     let &[_, kv_heads, _, _] = ranked::<4>(Tensor::GradKey, shape(Tensor::GradKey))?;
     let rotary_dim = table_columns(shape(Tensor::Cos))?;
     let hidden = hidden_of(file)?;
-    let dims = Dims::new(batch, seq, hidden, query_heads, kv_heads, head_dim)?.with_rotary_dim(rotary_dim)?;
+    let dims = Dims::new(batch, seq, hidden, query_heads, kv_heads, head_dim)
+        .and_then(|dims| dims.with_rotary_dim(rotary_dim))
+        .map_err(|error| Failure::input(format!("{}: {error}", file.path().display())).help(SOURCES))?;
     for tensor in Tensor::INPUTS {
         if let Some(found) = file.shape(tensor) {
             agree(tensor, found, dims)?;
@@ -123,10 +128,7 @@ fn agree(tensor: Tensor, found: &[usize], dims: Dims) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!("{tensor}: found shape {found:?}, expected {expected:?}, which is {}", letters(tensor));
-    let help = format!(
-        "the other tensors say {dims}: B, H, S, D from grad_query, K from grad_key, E from hidden_states, R from cos"
-    );
-    Err(Failure::input(message).help(help))
+    Err(Failure::input(message).help(format!("the file says {dims}: {SOURCES}")))
 }
 
 fn table<'a>(stored: &'a Stored<'_>, dims: Dims) -> Result<View<'a, 3>, Error> {

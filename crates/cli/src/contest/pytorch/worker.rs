@@ -97,11 +97,12 @@ impl Worker {
                 return Err(Failure::unavailable(message).into());
             }
         };
-        let answer: Value = serde_json::from_str(&line).with_context(|| format!("pytorch: found answer {line:?}"))?;
+        let nonsense = || Failure::unavailable(format!("pytorch: found answer {line:?}, expected what was asked for"));
+        let answer: Value = serde_json::from_str(&line).map_err(|_| nonsense())?;
         match answer.get("error").and_then(Value::as_str) {
             Some("no torch") => Err(self.no_torch(&answer).into()),
             Some(error) => Err(Failure::unavailable(format!("pytorch: {error}")).into()),
-            None => serde_json::from_value(answer).with_context(|| format!("pytorch: found answer {line:?}")),
+            None => Ok(serde_json::from_value(answer).map_err(|_| nonsense())?),
         }
     }
 
