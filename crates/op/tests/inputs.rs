@@ -71,8 +71,8 @@ fn spread_differs_between_tokens_and_not_within() {
         spread[index] / plain[index]
     };
     let ratios: Vec<f32> = (0..33).map(|token| ratio(token / 11, 0, token % 11, 0)).collect();
-    for token in 0..33 {
-        assert_eq!(ratio(token / 11, 3, token % 11, 7), ratios[token]);
+    for (token, &expected) in ratios.iter().enumerate() {
+        assert_eq!(ratio(token / 11, 3, token % 11, 7), expected);
     }
     let key = OwnedInputs::generate(dims(), Recipe::Spread, 200).tensor(Tensor::GradKey).unwrap().to_vec();
     assert_eq!(key[0] / values(Recipe::Benchmark, Tensor::GradKey)[0], ratios[0], "all gradients of a token");
