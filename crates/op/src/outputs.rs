@@ -122,3 +122,50 @@ fn output<'a, const RANK: usize>(
 fn index_of(tensor: Tensor) -> Option<usize> {
     Tensor::OUTPUTS.iter().position(|&output| output == tensor)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dims::Dims;
+    use crate::problem::Requested;
+
+    fn problem() -> Problem {
+        let outputs = Requested {
+            grad_k_weight: None,
+            grad_v_weight: Some(Write::Accumulate),
+            ..Requested::all(Write::Overwrite)
+        };
+        Problem { outputs, ..Problem::new(Dims::new(2, 3, 5, 2, 1, 4).unwrap()) }
+    }
+
+    #[test]
+    fn outputs_are_what_the_problem_requests() {
+        let mut outputs = OwnedOutputs::poisoned_at(&problem(), 3, 1);
+        assert!(outputs.tensor(Tensor::GradHiddenStates).unwrap().iter().all(|value| value.is_nan()));
+        assert!(outputs.tensor(Tensor::GradVWeight).unwrap().iter().all(|value| value.is_finite()));
+        assert_eq!(outputs.tensor(Tensor::GradKWeight), None);
+        assert_eq!(outputs.tensor(Tensor::Cos), None);
+        assert_eq!(outputs.views().requested(), problem().outputs);
+        assert_eq!(outputs.take(Tensor::GradQWeight).unwrap().len(), 40);
+        assert_eq!(outputs.tensor(Tensor::GradQWeight), None);
+    }
+
+    #[test]
+    fn start_values_depend_on_the_seed_alone() {
+        let start = |seed, offset| {
+            OwnedOutputs::poisoned_at(&problem(), seed, offset).tensor(Tensor::GradVWeight).unwrap().to_vec()
+        };
+        assert_eq!(start(1, 0), start(1, 3));
+        assert_ne!(start(1, 0), start(2, 0));
+    }
+
+    #[test]
+    fn a_write_outside_is_seen_on_either_side() {
+        for place in [GUARD_ELEMS - 1, GUARD_ELEMS + 40] {
+            let mut outputs = OwnedOutputs::poisoned(&problem(), 0);
+            assert_eq!(outputs.written_outside(), None);
+            outputs.buffers[1].as_mut().unwrap().memory[place] = 0.0;
+            assert_eq!(outputs.written_outside(), Some(Tensor::GradQWeight));
+        }
+    }
+}
