@@ -66,6 +66,7 @@ fn draw(root: &Area<'_>, record: &BenchRecord, top: f64) -> Drawn {
     draw_head(&head, record)?;
     let cases = record.cases.len() as f64;
     let mut chart = ChartBuilder::on(&body)
+        .margin_left(6)
         .margin_right(12)
         .x_label_area_size(38)
         .y_label_area_size(58)

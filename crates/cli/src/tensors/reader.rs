@@ -109,7 +109,10 @@ fn parse_header(file: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>), St
     if let Some(fault) = tensors.iter().find_map(|(name, info)| fault(name, info)) {
         return Err(fault);
     }
-    // The reference implementation has the last word, on what is left to say: offsets, gaps and the total length.
+    if let Some(misplaced) = misplaced(&tensors) {
+        return Err(misplaced);
+    }
+    // The reference implementation has the last word, and the total length is left to it.
     match safetensors::SafeTensors::read_metadata(file) {
         Ok(_) => Ok((LENGTH_BYTES + header.len(), tensors)),
         Err(error) => Err(explain(&error, &tensors, data_bytes)),
@@ -195,17 +198,34 @@ fn fault(name: &str, info: &TensorInfo) -> Option<String> {
     })
 }
 
-/// What is wrong with the tensors together.
-fn explain(error: &SafeTensorError, tensors: &BTreeMap<String, TensorInfo>, data_bytes: usize) -> String {
-    match error {
-        SafeTensorError::InvalidOffset(name) => {
-            format!("{name}: its data overlaps that of another tensor or leaves a gap before it")
+/// The first tensor whose data does not start where that of the tensor before it ends.
+fn misplaced(tensors: &BTreeMap<String, TensorInfo>) -> Option<String> {
+    let mut by_place: Vec<_> = tensors.iter().map(|(name, info)| (info.data_offsets, name)).collect();
+    by_place.sort();
+    let mut before: (usize, &str) = (0, "the start of the data");
+    for ((start, end), name) in by_place {
+        let (expected, what) = before;
+        if start < expected {
+            return Some(format!(
+                "{name}: its data starts at byte {start} and overlaps {what}, which ends at {expected}"
+            ));
         }
-        SafeTensorError::MetadataIncompleteBuffer => {
-            let expected = tensors.values().map(|info| info.data_offsets.1).max().unwrap_or(0);
-            let what = if data_bytes < expected { "is truncated" } else { "goes on after its tensors" };
-            format!("found {data_bytes} bytes of tensor data, expected {expected}: the file {what}")
+        if start > expected {
+            return Some(format!(
+                "{name}: its data starts at byte {start}, a gap after {what}, which ends at {expected}"
+            ));
         }
-        other => format!("header: {other}"),
+        before = (end, name);
     }
+    None
+}
+
+/// What the reference implementation found.
+fn explain(error: &SafeTensorError, tensors: &BTreeMap<String, TensorInfo>, data_bytes: usize) -> String {
+    if !matches!(error, SafeTensorError::MetadataIncompleteBuffer) {
+        return format!("header: {error}");
+    }
+    let expected = tensors.values().map(|info| info.data_offsets.1).max().unwrap_or(0);
+    let what = if data_bytes < expected { "is truncated" } else { "goes on after its tensors" };
+    format!("found {data_bytes} bytes of tensor data, expected {expected}: the file {what}")
 }

@@ -78,6 +78,10 @@ fn tensors_that_lie() {
             let offsets = draft.entry("grad_key")["data_offsets"].clone();
             draft.entry("grad_value")["data_offsets"] = offsets;
         }),
+        changed(|draft| {
+            draft.data.extend([0; 4]);
+            draft.add("sin2", &[1], &[0.0]);
+        }),
         changed(|draft| draft.entry("grad_query")["data_offsets"] = json!([1280, 0])),
         changed(|draft| draft.entries[1].0 = "grad_query".to_owned()),
     ];
