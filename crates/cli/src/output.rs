@@ -69,16 +69,24 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// # Errors
 /// Names `path` and what the operating system said.
 pub(crate) fn replace(path: &Path, fill: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>) -> anyhow::Result<()> {
-    let cannot = || format!("{}: cannot be written", path.display());
+    let shown = path.display().to_string();
+    let cannot = || format!("{shown}: cannot be written");
+    // Behind a link, the file that it names is replaced and not the link.
+    let target = if path.exists() { std::fs::canonicalize(path).with_context(cannot)? } else { path.to_owned() };
+    let path = target.as_path();
     if path.is_dir() {
-        anyhow::bail!("{}: is a folder, expected the name of a file", path.display());
+        anyhow::bail!("{shown}: is a folder, expected the name of a file");
+    }
+    // Replacing a device or a pipe by a file would break it for everyone.
+    if path.exists() && !path.is_file() {
+        anyhow::bail!("{shown}: is not a regular file");
     }
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     if !folder.is_dir() {
-        anyhow::bail!("{}: cannot be written, there is no folder {}", path.display(), folder.display());
+        anyhow::bail!("{shown}: cannot be written, there is no folder {}", folder.display());
     }
     let mut builder = tempfile::Builder::new();
     builder.prefix(".kernelproof-");

@@ -63,44 +63,52 @@ fn cases(count: usize) -> String {
 }
 
 fn rows(record: &BenchRecord) -> Table {
-    let mut table = Table::new(&[
-        "case",
-        "tokens",
-        "contestant",
-        "threads",
-        "median ms",
-        "ns/token",
-        "GFLOP/s",
-        "of peak",
-        "time / first",
-        "largest error",
-    ]);
+    // With nobody to compare with, the column of ratios would be empty.
+    let compares = record.cases.iter().any(|case| case.contestants.len() > 1);
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| compares || !column.compares).collect();
+    let mut table = Table::new(&columns.iter().map(|column| column.header).collect::<Vec<_>>());
     for case in &record.cases {
         for contestant in &case.contestants {
-            table.row(row(case, contestant));
+            let cell = |column: &&Column| (column.cell)(case, contestant).unwrap_or_else(|| "-".to_owned());
+            table.row(columns.iter().map(cell));
         }
     }
     table
 }
 
-fn row(case: &CaseRecord, contestant: &ContestantRecord) -> [String; 10] {
-    let tokens = case.problem.dims.tokens();
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let median_ns = contestant.median_ns();
-    let errors = contestant.normwise_errors.values().copied().max_by(f64::total_cmp);
-    let error = errors.map(|error| format!("{error:.1e}{}", if contestant.agrees() { "" } else { " FAILED" }));
-    [
-        case.name.clone(),
-        tokens.to_string(),
-        contestant.name.clone(),
-        contestant.threads.to_string(),
-        or_dash(median_ns.map(|median_ns| format!("{:.3}", median_ns / 1e6))),
-        or_dash(median_ns.filter(|_| tokens > 0).map(|median_ns| format!("{:.0}", median_ns / tokens as f64))),
-        or_dash(gflops(case, contestant).map(|gflops| format!("{gflops:.1}"))),
-        or_dash(share_of_peak(case, contestant).map(|share| format!("{:.1} %", 100.0 * share))),
-        or_dash(ratio(case, contestant).map(interval)),
-        or_dash(error),
-    ]
+/// A column of the table; a cell that has no value shows a dash.
+struct Column {
+    header: &'static str,
+    /// Whether it compares contestants.
+    compares: bool,
+    cell: fn(&CaseRecord, &ContestantRecord) -> Option<String>,
+}
+
+const COLUMNS: [Column; 10] = [
+    plain("case", |case, _| Some(case.name.clone())),
+    plain("tokens", |case, _| Some(case.problem.dims.tokens().to_string())),
+    plain("contestant", |_, contestant| Some(contestant.name.clone())),
+    plain("threads", |_, contestant| Some(contestant.threads.to_string())),
+    plain("median ms", |_, contestant| Some(format!("{:.3}", contestant.median_ns()? / 1e6))),
+    plain("ns/token", |case, contestant| {
+        let tokens = case.problem.dims.tokens().max(1);
+        Some(format!("{:.0}", contestant.median_ns()? / tokens as f64))
+    }),
+    plain("GFLOP/s", |case, contestant| Some(format!("{:.1}", gflops(case, contestant)?))),
+    plain("of peak", |case, contestant| Some(format!("{:.1} %", 100.0 * share_of_peak(case, contestant)?))),
+    Column {
+        header: "time / first",
+        compares: true,
+        cell: |case, contestant| Some(interval(ratio(case, contestant)?)),
+    },
+    plain("largest error", |_, contestant| {
+        let error = contestant.normwise_errors.values().copied().max_by(f64::total_cmp)?;
+        Some(format!("{error:.1e}{}", if contestant.agrees() { "" } else { " FAILED" }))
+    }),
+];
+
+const fn plain(header: &'static str, cell: fn(&CaseRecord, &ContestantRecord) -> Option<String>) -> Column {
+    Column { header, compares: false, cell }
 }
 
 /// Achieved GFLOP/s of a contestant: the two products' operations over its median time.

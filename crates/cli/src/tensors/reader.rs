@@ -229,3 +229,63 @@ fn explain(error: &SafeTensorError, tensors: &BTreeMap<String, TensorInfo>, data
     let what = if data_bytes < expected { "is truncated" } else { "goes on after its tensors" };
     format!("found {data_bytes} bytes of tensor data, expected {expected}: the file {what}")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A correct file of two tensors.
+    fn small_file() -> Vec<u8> {
+        let header = r#"{"__metadata__":{"made":"here"},"cos":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"sin":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]}}"#;
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend(header.as_bytes());
+        file.extend([1.0_f32, 2.0, 3.0].iter().flat_map(|value| value.to_le_bytes()));
+        file
+    }
+
+    #[test]
+    fn metadata_is_no_tensor() {
+        let (_, tensors) = parse_header(&small_file()).expect("it is correct");
+        assert_eq!(tensors.keys().collect::<Vec<_>>(), ["cos", "sin"]);
+    }
+
+    #[test]
+    fn every_cut_of_a_file_is_refused() {
+        let file = small_file();
+        for cut in 0..file.len() {
+            assert!(parse_header(&file[..cut]).is_err(), "cut after {cut} of {} bytes", file.len());
+        }
+    }
+
+    #[test]
+    fn floats_are_read_at_any_alignment() {
+        let values: Vec<u8> = [1.5_f32, -2.0, 0.25].iter().flat_map(|value| value.to_le_bytes()).collect();
+        for offset in 0..4 {
+            let shifted = [vec![0; offset], values.clone()].concat();
+            assert_eq!(*floats(&shifted[offset..]), [1.5, -2.0, 0.25]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_lies_inside_the_file(
+            changes in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
+            cut in 0_usize..400,
+        ) {
+            let mut file = small_file();
+            let len = file.len();
+            for (place, byte) in changes {
+                file[place % len] = byte;
+            }
+            file.truncate(cut.max(len / 2));
+            if let Ok((data_start, tensors)) = parse_header(&file) {
+                for info in tensors.values() {
+                    let (start, end) = info.data_offsets;
+                    prop_assert!(start <= end && data_start + end <= file.len());
+                }
+            }
+        }
+    }
+}

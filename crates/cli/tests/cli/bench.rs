@@ -59,6 +59,42 @@ fn no_python_is_a_clear_error() {
     insta::assert_snapshot!(report(&output));
 }
 
+/// Ctrl-C in the middle: what was measured is there and says that it is not all.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let folder = Folder::new();
+    let mut arguments = with(&["--isa", "portable", "--json", "bench.json"]);
+    arguments[4] = "100000000";
+    let mut command = folder.command(&arguments);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().expect("the binary starts");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill is there").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let bytes = std::fs::read(folder.path("bench.json")).expect("written");
+    let record: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+    assert_eq!(record["complete"], false);
+    let samples = record["cases"][0]["contestants"][0]["samples_ns"].as_array().map_or(0, Vec::len);
+    assert!(samples > 0);
+    assert!(folder.succeed(&["report", "bench.json"]).contains("incomplete"));
+}
+
+/// With a Python that has PyTorch in KERNELPROOF_TEST_PYTHON, the real thing; without, nothing is shown.
+#[test]
+fn pytorch_computes_the_same() {
+    let Ok(python) = std::env::var("KERNELPROOF_TEST_PYTHON") else { return };
+    let folder = Folder::new();
+    for (style, sizes) in [("half-split", "B=2,S=16,E=32,H=4,K=2,D=8,R=4"), ("interleaved", "B=1,S=7,E=32,H=2,K=1,D=8")]
+    {
+        let mut arguments = with(&["--against", "pytorch", "--python", &python, "--style", style]);
+        arguments[2] = sizes;
+        let text = folder.succeed(&arguments);
+        assert!(text.contains("time(pytorch, 1 thread)"), "{text}");
+    }
+}
+
 /// Stand-ins for Python: shell scripts that answer as a worker would, or not at all.
 #[cfg(unix)]
 mod workers {

@@ -1,9 +1,8 @@
 //! Safetensors files made by hand, so that they can be wrong, and a folder to run the binary in.
 
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use assert_cmd::Command;
 use qkv_rope_op::{Dims, OwnedInputs, Recipe, Tensor};
 
 /// An empty folder that the binary runs in; paths in messages are then the same everywhere.
@@ -31,11 +30,16 @@ impl Folder {
         names
     }
 
-    /// Runs the binary here, without what the environment of the tests says.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::cargo_bin("kernelproof").expect("the binary is built with the tests");
+    /// The binary to be run here, without what the environment of the tests says.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("kernelproof"));
         command.current_dir(self.0.path()).env_remove("KERNELPROOF_PYTHON").args(arguments);
-        command.output().expect("the binary starts")
+        command
+    }
+
+    /// Runs the binary here.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the binary starts")
     }
 
     /// As [`Folder::run`], which must succeed; returns stdout.

@@ -126,12 +126,13 @@ fn shapes_that_disagree() {
     insta::assert_snapshot!(messages.join("\n\n"));
 }
 
+#[cfg(unix)]
 #[test]
 fn outputs_that_cannot_be_written() {
     let folder = Folder::new();
     folder.write("in.safetensors", &Draft::small().bytes());
     std::fs::create_dir(folder.path("folder")).expect("the temporary folder is writable");
-    let messages = ["in.safetensors", "folder", "absent/out.safetensors", ""]
+    let messages = ["in.safetensors", "folder", "absent/out.safetensors", "/dev/null", ""]
         .map(|target| report(&folder.run(&["run", "in.safetensors", "-o", target])));
     assert_eq!(folder.names(), ["folder", "in.safetensors"]);
     insta::assert_snapshot!(messages.join("\n\n"));

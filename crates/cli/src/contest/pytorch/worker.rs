@@ -93,7 +93,7 @@ impl Worker {
             Err(RecvTimeoutError::Disconnected) => return Err(self.ended().into()),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();
-                let message = format!("pytorch: no answer within {} s; the process was ended", limit.as_secs());
+                let message = format!("pytorch: no answer within {} s; the process was ended", limit.as_secs_f64());
                 return Err(Failure::unavailable(message).into());
             }
         };
@@ -153,4 +153,40 @@ impl Drop for Worker {
             self.kill();
         }
     }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A worker that is a shell script, which gets the name of the Python script as its argument.
+    fn worker(folder: &Path, script: &str) -> Worker {
+        let path = folder.join("python");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("the folder is writable");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        Worker::start(Some(&path), 1, folder).expect("a shell is there")
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_ended() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut worker = worker(folder.path(), "exec sleep 1000");
+        let answer = worker.ask::<Value>(&serde_json::json!({"do": "hello"}), Duration::from_millis(100));
+        let error = answer.expect_err("it never answers").to_string();
+        assert_eq!(error, "pytorch: no answer within 0.1 s; the process was ended");
+        assert!(worker.child.try_wait().expect("it is our child").is_some(), "it has ended");
+    }
+
+    #[test]
+    fn a_worker_gets_threads_and_requests() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut worker =
+            worker(folder.path(), r#"read line; echo "{\"threads\": $OMP_NUM_THREADS, \"asked\": $line}""#);
+        let answer: Value = worker.ask(&serde_json::json!({"do": "hello"}), HELLO).expect("it answers");
+        assert_eq!(answer, serde_json::json!({"threads": 1, "asked": {"do": "hello"}}));
+    }
+
+    const HELLO: Duration = Duration::from_secs(20);
 }
