@@ -24,9 +24,10 @@ Examples:
   kernelproof bench --case s2048b1 --threads 2,1          how much a second thread helps
   kernelproof bench --dims B=1,S=300,E=1024,H=16,K=4,D=80
 
-Contestants take turns (A B A B), with new inputs and cold caches before each call, and so does a loop that measures the
-FMA peak. Each contestant is checked against f64 first. Ratios are against the first contestant, with a 95 % interval.
-PyTorch times itself inside its own process. Ctrl-C stops after the current round and keeps what was measured.";
+Contestants take turns (A B A B), with other inputs and cold caches before each call, and so does a loop that \
+measures the FMA peak. Each contestant is checked against f64 first. Ratios are against the first contestant, with a \
+95 % interval. PyTorch times itself inside its own process. Ctrl-C stops after the current round and keeps what was \
+measured.";
 
 /// Time cases, beside PyTorch or other rivals, and save all samples
 #[derive(Debug, Args)]

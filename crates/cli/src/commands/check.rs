@@ -27,9 +27,9 @@ Examples:
   kernelproof check --dims B=2,S=7,E=100,H=4,K=2,D=64,R=32 --style interleaved --recipe spread
   kernelproof check --random 1000 --seed 7
 
-The table shows ‖out − ref‖₂ / ‖ref‖₂ of each output; the reference is computed in f64 from the same f32 inputs. Outputs
-start as NaN, run twice, and must be the same bits both times; inputs must not change.
---depth sampled compares 16 rows and 8 columns of each output in full and the rest through random projections.";
+The table shows ‖out − ref‖₂ / ‖ref‖₂ of each output; the reference is computed in f64 from the same f32 inputs. \
+Outputs start as NaN and are computed twice, with the same bits both times; inputs must not change. --depth sampled \
+compares 16 rows and 8 columns of each output in full and the rest through random projections.";
 
 /// Random problems beside all cases, when the number is not given.
 const RANDOM_WITH_ALL: u32 = 200;

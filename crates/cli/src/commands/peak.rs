@@ -23,8 +23,8 @@ Examples:
   kernelproof peak
   kernelproof peak --threads 1 --isa avx2 --json
 
-The FMA peak comes from a loop of independent multiply-adds on registers; the bandwidths from reading a buffer and from
-copying one to another, each 8 times the last-level cache. A copy counts each byte read and each byte written.";
+The FMA peak comes from a loop of independent multiply-adds on registers; the bandwidths from reading a buffer and \
+from copying one to another, each 8 times the last-level cache. A copy counts each byte read and each byte written.";
 
 /// Buffers are this many times the last-level cache, so that at most an eighth of a pass is served from it.
 const CACHES: usize = 8;

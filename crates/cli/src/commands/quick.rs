@@ -19,8 +19,8 @@ Examples:
   kernelproof quick
   kernelproof quick --against pytorch -o before
 
-Every case is checked against f64 on a sample of its elements, then timed in a few rounds; about one minute on two cores.
-`check --all` checks in full, `bench --all` times with enough rounds for narrow intervals.";
+Every case is checked against f64 on a sample of its elements, then timed in a few rounds; about one minute on two \
+cores. `check --all` checks in full, `bench --all` times with enough rounds for narrow intervals.";
 
 /// Check and time the whole suite in about a minute, save a JSON file and a plot
 #[derive(Debug, Args)]

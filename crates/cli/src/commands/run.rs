@@ -20,11 +20,21 @@ Examples:
   kernelproof run in.safetensors -o out.safetensors --outputs grad_hidden_states --threads 4
   kernelproof run gptj.safetensors -o out.safetensors --style interleaved
 
-IN holds f32 tensors: grad_query [B,H,S,D], grad_key and grad_value [B,K,S,D], cos and sin [B,S,R], [1,S,R] or [S,R];
-for the weight gradients hidden_states [B,S,E]; for grad_hidden_states q_weight [H*D,E], k_weight and v_weight [K*D,E].
-All sizes are read from the shapes. R smaller than D rotates only the first R elements of each head.
-OUT gets grad_hidden_states [B,S,E], grad_q_weight [H*D,E], grad_k_weight and grad_v_weight [K*D,E]. It appears whole
-or not at all. IN is mapped into memory: do not shorten it while the command runs.";
+IN holds f32 tensors:
+  grad_query                   [B,H,S,D]
+  grad_key, grad_value         [B,K,S,D]
+  cos, sin                     [B,S,R], [1,S,R] or [S,R]
+  hidden_states                [B,S,E]              for the gradients of weights
+  q_weight                     [H*D,E]              for grad_hidden_states
+  k_weight, v_weight           [K*D,E]              for grad_hidden_states
+
+OUT gets:
+  grad_hidden_states           [B,S,E]
+  grad_q_weight                [H*D,E]
+  grad_k_weight, grad_v_weight [K*D,E]
+
+All sizes are read from the shapes. R smaller than D rotates only the first R elements of each head. OUT appears \
+whole or not at all. IN is mapped into memory: do not shorten it while the command runs.";
 
 /// Compute the gradients of hidden states and weights for the tensors of a file
 #[derive(Debug, Args)]
