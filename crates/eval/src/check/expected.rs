@@ -1,6 +1,6 @@
 //! The reference of one problem, computed once and compared with many results.
 
-use qkv_rope_op::reference::{Projected, ROWS_AT_A_TIME, Reference, Vectors};
+use qkv_rope_op::reference::{ROWS_AT_A_TIME, Reference, Rows, Vectors};
 use qkv_rope_op::{Error, Inputs, OwnedOutputs, Precision, Problem, Tensor};
 use rayon::prelude::*;
 
@@ -208,29 +208,20 @@ impl Target {
 
     fn elements(&self, reference: &Reference<'_>, rows: Vec<usize>, counter: &Counter<'_>) -> Block {
         let compute = |rows: &[usize]| match self.is_hidden() {
-            true => (reference.grad_hidden(rows), reference.grad_hidden_magnitude(rows)),
-            false => (reference.grad_weight(rows), reference.grad_weight_magnitude(rows)),
+            true => reference.grad_hidden(rows),
+            false => reference.grad_weight(rows),
         };
         self.block(rows, self.columns, counter, 1, compute)
     }
 
     fn projections(&self, reference: &Reference<'_>, vectors: &Vectors, counter: &Counter<'_>) -> Block {
-        let (values, magnitudes): (Projected, Projected) = match self.is_hidden() {
-            true => rayon::join(|| reference.project_weights(vectors), || reference.project_weight_magnitudes(vectors)),
-            false => rayon::join(
-                || reference.project_hidden_states(vectors),
-                || reference.project_hidden_state_magnitudes(vectors),
-            ),
+        let projected = match self.is_hidden() {
+            true => reference.project_weights(vectors),
+            false => reference.project_hidden_states(vectors),
         };
         let compute = |rows: &[usize]| match self.is_hidden() {
-            true => (
-                reference.grad_hidden_projected(rows, &values),
-                reference.grad_hidden_projected_magnitude(rows, &magnitudes),
-            ),
-            false => (
-                reference.grad_weight_projected(rows, &values),
-                reference.grad_weight_projected_magnitude(rows, &magnitudes),
-            ),
+            true => reference.grad_hidden_projected(rows, &projected),
+            false => reference.grad_weight_projected(rows, &projected),
         };
         self.block((0..self.rows).collect(), vectors.count, counter, self.columns, compute)
     }
@@ -243,7 +234,7 @@ impl Target {
         columns: usize,
         counter: &Counter<'_>,
         merged: usize,
-        compute: impl Fn(&[usize]) -> (Vec<f64>, Vec<f64>) + Sync,
+        compute: impl Fn(&[usize]) -> Rows + Sync,
     ) -> Block {
         let at_a_time =
             rows.len().div_ceil(4 * rayon::current_num_threads()).next_multiple_of(8).clamp(8, ROWS_AT_A_TIME);
@@ -251,7 +242,7 @@ impl Target {
         let parts = stacked.par_chunks(at_a_time).map(|rows| {
             let part = compute(rows);
             counter.advance(rows.len());
-            part
+            (part.values, part.magnitudes)
         });
         let (expected, magnitude): (Vec<_>, Vec<_>) = parts.unzip();
         let smallest = (rows.len() * self.terms).min(self.terms * columns).min(rows.len() * columns);
