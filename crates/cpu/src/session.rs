@@ -1,0 +1,434 @@
+//! A call: pack the weights once, then block by block of tokens un-rotate, pack and multiply.
+
+use std::ops::Range;
+
+use qkv_rope_op::{Dims, Error, Inputs, Output, Outputs, Problem, Requested, Session, View, Write};
+use rayon::prelude::*;
+
+use crate::blocking::{Layout, Role, Segment};
+use crate::isa::Isa;
+use crate::kernel::{CHUNK, Kernel, SumOver};
+use crate::pack::PackRows;
+use crate::product::{Factor, Product, Rows, merge_row};
+use crate::threads::Pool;
+use crate::unrotate::{Rotary, Unrotate};
+use crate::workspace::{Region, Workspace};
+
+/// Rows or tokens that one packing task handles: enough to stream, few enough to share out.
+const PACK_ROWS: usize = 64;
+
+/// Heads that one un-rotation task handles.
+const PACK_HEADS: usize = 8;
+
+/// A problem prepared for the CPU: its layout and its workspace.
+pub(crate) struct CpuSession<'b> {
+    problem: Problem,
+    layout: Layout,
+    kernel: Kernel,
+    workspace: Workspace,
+    pool: &'b Pool,
+}
+
+impl<'b> CpuSession<'b> {
+    pub(crate) fn new(isa: Isa, pool: &'b Pool, problem: &Problem) -> Result<Self, Error> {
+        let layout = Layout::new(isa, problem.dims, &problem.outputs);
+        let workspace = Workspace::new(&region_lens(&layout, problem)).map_err(|error| Error::Failed {
+            backend: format!("cpu-{isa}"),
+            why: format!("no memory for the workspace: {error}"),
+        })?;
+        Ok(Self { problem: *problem, layout, kernel: Kernel::of(isa), workspace, pool })
+    }
+}
+
+/// Lengths of the workspace's regions, in elements, in the order of [`Call::new`].
+pub(crate) fn region_lens(layout: &Layout, problem: &Problem) -> [usize; 5] {
+    let outputs = &problem.outputs;
+    let when = |needed: bool, elems: usize| if needed { elems } else { 0 };
+    let block_columns = layout.block_panels * layout.width;
+    [
+        layout.chunks * layout.chunk_column_stride_elems(),
+        when(outputs.grad_hidden.is_some(), layout.block_panels * layout.weight_panel_elems()),
+        when(outputs.any_weight(), layout.block_panels * layout.hidden_panel_elems()),
+        when(sums_hidden_aside(layout, outputs), layout.block_tokens * block_columns),
+        when(sums_weights_aside(layout, problem), layout.chunks * CHUNK * block_columns),
+    ]
+}
+
+/// Whether grad_hidden is summed in scratch memory, to be added to the output once.
+fn sums_hidden_aside(layout: &Layout, outputs: &Requested) -> bool {
+    outputs.grad_hidden == Some(Write::Accumulate) && layout.chunks > layout.block_chunks()
+}
+
+/// Whether weight gradients that accumulate are summed in scratch memory.
+fn sums_weights_aside(layout: &Layout, problem: &Problem) -> bool {
+    let outputs = &problem.outputs;
+    let accumulates =
+        [outputs.grad_q_weight, outputs.grad_k_weight, outputs.grad_v_weight].contains(&Some(Write::Accumulate));
+    accumulates && problem.dims.tokens() > layout.block_tokens.min(layout.block_chunks() * CHUNK)
+}
+
+impl Session for CpuSession<'_> {
+    fn backward(&mut self, inputs: &Inputs<'_>, outputs: &mut Outputs<'_>) -> Result<(), Error> {
+        self.problem.validate(inputs, outputs)?;
+        if self.problem.dims.tokens() == 0 || self.layout.chunks == 0 {
+            clear(outputs);
+            return Ok(());
+        }
+        let call = Call::new(self.problem, &self.layout, self.kernel, &mut self.workspace, inputs, outputs);
+        self.pool.install(|| call.run());
+        Ok(())
+    }
+}
+
+/// Writes the empty sum to every output that is overwritten.
+fn clear(outputs: &mut Outputs<'_>) {
+    fn zero<const RANK: usize>(output: &mut Output<'_, RANK>, leading: &[usize]) {
+        if output.write == Write::Overwrite {
+            output.view.row_mut(leading).fill(0.0);
+        }
+    }
+    if let Some(output) = &mut outputs.grad_hidden {
+        let [batch, seq, _] = output.view.shape();
+        for row in 0..batch * seq {
+            zero(output, &[row / seq, row % seq]);
+        }
+    }
+    for output in [&mut outputs.grad_q_weight, &mut outputs.grad_k_weight, &mut outputs.grad_v_weight] {
+        let Some(output) = output else { continue };
+        for row in 0..output.view.shape()[0] {
+            zero(output, &[row]);
+        }
+    }
+}
+
+/// An output as tasks see it.
+#[derive(Clone, Copy)]
+struct Target {
+    rows: Rows,
+    write: Write,
+}
+
+/// Everything that the tasks of one call share.
+struct Call<'a> {
+    dims: Dims,
+    layout: &'a Layout,
+    kernel: Kernel,
+    segments: Vec<SegmentCall<'a>>,
+    hidden_states: Option<View<'a, 3>>,
+    grad_hidden: Option<Target>,
+    u: Region,
+    packed_weights: Region,
+    packed_hidden: Region,
+    hidden_aside: Option<Rows>,
+    weights_aside: Option<Rows>,
+}
+
+/// A projection with its tensors.
+struct SegmentCall<'a> {
+    segment: Segment,
+    grad: View<'a, 4>,
+    rotary: Option<Rotary<'a>>,
+    weight: Option<View<'a, 2>>,
+    grad_weight: Option<Target>,
+}
+
+/// A packing task.
+enum Pack {
+    Weights(Range<usize>),
+    Hidden(Range<usize>),
+    Gradient { segment: usize, heads: Range<usize>, tokens: Range<usize> },
+}
+
+/// A multiplication task.
+enum Multiply {
+    /// Tokens of the block.
+    Hidden { tokens: Range<usize>, panels: Range<usize> },
+    /// Chunk columns of a segment.
+    Weight { segment: usize, chunks: Range<usize>, panels: Range<usize> },
+}
+
+/// Where the work is: a block of tokens and a block of panels of the hidden size.
+struct Block {
+    tokens: Range<usize>,
+    panels: Range<usize>,
+}
+
+impl<'a> Call<'a> {
+    fn new(
+        problem: Problem,
+        layout: &'a Layout,
+        kernel: Kernel,
+        workspace: &mut Workspace,
+        inputs: &Inputs<'a>,
+        outputs: &mut Outputs<'_>,
+    ) -> Self {
+        let regions = workspace.regions();
+        let aside = |region: Region, needed: bool| {
+            let columns = layout.block_panels * layout.width;
+            needed.then(|| Rows::matrix(region.piece(0, 0), columns))
+        };
+        let grad_hidden = outputs.grad_hidden.as_mut().map(|output| {
+            let [batch_stride, seq_stride, _] = output.view.strides();
+            let rows = Rows::grouped(output.view.as_mut_ptr(), problem.dims.seq(), [batch_stride, seq_stride]);
+            Target { rows, write: output.write }
+        });
+        Self {
+            dims: problem.dims,
+            layout,
+            kernel,
+            segments: segment_calls(problem, layout, inputs, outputs),
+            hidden_states: inputs.hidden_states,
+            grad_hidden,
+            u: regions[0],
+            packed_weights: regions[1],
+            packed_hidden: regions[2],
+            hidden_aside: aside(regions[3], sums_hidden_aside(layout, &problem.outputs)),
+            weights_aside: aside(regions[4], sums_weights_aside(layout, &problem)),
+        }
+    }
+
+    fn run(&self) {
+        let all_tokens = self.dims.tokens();
+        for first_panel in (0..self.layout.panels).step_by(self.layout.block_panels) {
+            let panels = first_panel..self.layout.panels.min(first_panel + self.layout.block_panels);
+            for first_token in (0..all_tokens).step_by(self.layout.block_tokens) {
+                let tokens = first_token..all_tokens.min(first_token + self.layout.block_tokens);
+                let block = Block { tokens, panels: panels.clone() };
+                self.packs(&block).par_iter().with_max_len(1).for_each(|task| self.pack(&block, task));
+                self.multiplies(&block).par_iter().with_max_len(1).for_each(|task| self.multiply(&block, task));
+            }
+        }
+    }
+
+    /// Packing tasks of a block; those of the weights come with the first block of tokens.
+    fn packs(&self, block: &Block) -> Vec<Pack> {
+        let mut tasks = Vec::new();
+        if self.grad_hidden.is_some() && block.tokens.start == 0 {
+            tasks.extend(split(0..self.layout.chunks * CHUNK, PACK_ROWS, CHUNK).map(Pack::Weights));
+        }
+        for tokens in split(block.tokens.clone(), PACK_ROWS, CHUNK) {
+            for (segment, call) in self.segments.iter().enumerate() {
+                let heads = split(0..call.segment.heads, PACK_HEADS, 1);
+                tasks.extend(heads.map(|heads| Pack::Gradient { segment, heads, tokens: tokens.clone() }));
+            }
+        }
+        if self.weight_grads() {
+            tasks.extend(split(0..block.tokens.len().next_multiple_of(CHUNK), PACK_ROWS, CHUNK).map(Pack::Hidden));
+        }
+        tasks
+    }
+
+    fn weight_grads(&self) -> bool {
+        self.segments.iter().any(|call| call.grad_weight.is_some())
+    }
+
+    fn pack(&self, block: &Block, task: &Pack) {
+        let width = self.layout.width;
+        let columns = block.panels.start * width..self.dims.hidden().min(block.panels.end * width);
+        match task {
+            Pack::Weights(rows) => {
+                let source = |row: usize| self.weight_row(row);
+                let (to, panel_elems) = (self.packed_weights, self.layout.weight_panel_elems());
+                let task = PackRows { source: &source, rows: rows.clone(), columns, to, panel_elems };
+                // SAFETY: the kernel was chosen for this machine; row ranges of tasks do not overlap.
+                unsafe { (self.kernel.pack)(&task) };
+            }
+            Pack::Hidden(rows) => {
+                let source = |row: usize| self.hidden_row(block, row);
+                let (to, panel_elems) = (self.packed_hidden, self.layout.hidden_panel_elems());
+                let task = PackRows { source: &source, rows: rows.clone(), columns, to, panel_elems };
+                // SAFETY: as above.
+                unsafe { (self.kernel.pack)(&task) };
+            }
+            Pack::Gradient { segment, heads, tokens } => self.unrotate(block, *segment, heads, tokens),
+        }
+    }
+
+    /// Row `row` of the stacked weights, each segment padded to whole chunks.
+    fn weight_row(&self, row: usize) -> Option<&'a [f32]> {
+        let call = self.segments.iter().rev().find(|call| call.segment.first_chunk * CHUNK <= row)?;
+        let row = row - call.segment.first_chunk * CHUNK;
+        let weight = call.weight.filter(|_| row < call.segment.rows)?;
+        Some(weight.row(&[row]))
+    }
+
+    fn hidden_row(&self, block: &Block, row: usize) -> Option<&'a [f32]> {
+        let token = block.tokens.start + row;
+        let hidden = self.hidden_states.filter(|_| token < block.tokens.end)?;
+        Some(hidden.row(&[token / self.dims.seq(), token % self.dims.seq()]))
+    }
+
+    fn unrotate(&self, block: &Block, segment: usize, heads: &Range<usize>, tokens: &Range<usize>) {
+        let call = &self.segments[segment];
+        let last = tokens.end == block.tokens.end;
+        let padding = if last { block.tokens.len().next_multiple_of(CHUNK) - block.tokens.len() } else { 0 };
+        let task = Unrotate {
+            dims: self.dims,
+            grad: call.grad,
+            rotary: call.rotary,
+            heads: heads.clone(),
+            tokens: tokens.clone(),
+            padding,
+            to: self.u,
+            to_offset_elems: call.segment.first_chunk * self.layout.chunk_column_stride_elems(),
+            column_stride_elems: self.layout.chunk_column_stride_elems(),
+            block_start: block.tokens.start,
+        };
+        // SAFETY: the kernel was chosen for this machine; tasks differ in tokens or heads, so in elements of U.
+        unsafe { (self.kernel.unrotate)(&task) };
+    }
+
+    /// Multiplication tasks of a block, longest first.
+    fn multiplies(&self, block: &Block) -> Vec<Multiply> {
+        let blocking = &self.layout.blocking;
+        let panels = || split(block.panels.clone(), blocking.task_panels, 1);
+        let mut tasks = Vec::new();
+        if self.grad_hidden.is_some() {
+            for tokens in split(0..block.tokens.len(), blocking.task_rows, CHUNK) {
+                tasks.extend(panels().map(|panels| Multiply::Hidden { tokens: tokens.clone(), panels }));
+            }
+        }
+        for (segment, call) in self.segments.iter().enumerate() {
+            if call.grad_weight.is_none() {
+                continue;
+            }
+            for chunks in split(0..call.segment.chunks, blocking.task_rows / CHUNK, 1) {
+                tasks.extend(panels().map(|panels| Multiply::Weight { segment, chunks: chunks.clone(), panels }));
+            }
+        }
+        tasks
+    }
+
+    fn multiply(&self, block: &Block, task: &Multiply) {
+        match task {
+            Multiply::Hidden { tokens, panels } => self.multiply_hidden(block, tokens, panels),
+            Multiply::Weight { segment, chunks, panels } => self.multiply_weight(block, *segment, chunks, panels),
+        }
+    }
+
+    /// Columns of the hidden size that some panels cover.
+    fn columns(&self, panels: &Range<usize>) -> Range<usize> {
+        panels.start * self.layout.width..self.dims.hidden().min(panels.end * self.layout.width)
+    }
+
+    fn multiply_hidden(&self, block: &Block, tokens: &Range<usize>, panels: &Range<usize>) {
+        let Some(target) = self.grad_hidden else { return };
+        let columns = self.columns(panels);
+        let panel_elems = self.layout.weight_panel_elems();
+        let first_panel = (panels.start - block.panels.start) * panel_elems;
+        let output = target.rows.at_column(columns.start);
+        let aside =
+            self.hidden_aside.map(|rows| rows.at_column((panels.start - block.panels.start) * self.layout.width));
+        let product = Product {
+            kernel: self.kernel,
+            u: Factor {
+                base: self.u.piece(tokens.start * CHUNK, 0),
+                tile_stride_elems: CHUNK * CHUNK,
+                sum_stride_elems: self.layout.chunk_column_stride_elems(),
+                sum_over: SumOver::Columns,
+            },
+            panels: self.packed_weights.piece(first_panel, 0),
+            panel_stride_elems: panel_elems,
+            columns: columns.len(),
+            rows: tokens.len(),
+            sum_chunks: self.layout.chunks,
+            block_chunks: self.layout.block_chunks(),
+            to: aside.unwrap_or(output),
+            first_row: if aside.is_some() { tokens.start } else { block.tokens.start + tokens.start },
+            add: aside.is_none() && target.write == Write::Accumulate,
+        };
+        // SAFETY: packing has ended, so U and the panels are only read; tasks differ in tokens or panels, so in
+        // elements of the output, whose shape was validated; the kernel was chosen for this machine.
+        unsafe { product.run() };
+        if let Some(aside) = aside {
+            // SAFETY: as above.
+            unsafe {
+                add_rows(aside, tokens.start, output, block.tokens.start + tokens.start, tokens.len(), columns.len())
+            };
+        }
+    }
+
+    fn multiply_weight(&self, block: &Block, segment: usize, chunks: &Range<usize>, panels: &Range<usize>) {
+        let call = &self.segments[segment];
+        let Some(target) = call.grad_weight else { return };
+        let columns = self.columns(panels);
+        let panel_elems = self.layout.hidden_panel_elems();
+        let first_chunk = call.segment.first_chunk + chunks.start;
+        let column_stride_elems = self.layout.chunk_column_stride_elems();
+        let output = target.rows.at_column(columns.start);
+        let aside = self
+            .weights_aside
+            .filter(|_| target.write == Write::Accumulate)
+            .map(|rows| rows.at_column((panels.start - block.panels.start) * self.layout.width));
+        let (first_row, aside_row) = (chunks.start * CHUNK, first_chunk * CHUNK);
+        let rows = (chunks.end * CHUNK).min(call.segment.rows) - first_row;
+        let sum_chunks = block.tokens.len().div_ceil(CHUNK);
+        let product = Product {
+            kernel: self.kernel,
+            u: Factor {
+                base: self.u.piece(first_chunk * column_stride_elems, 0),
+                tile_stride_elems: column_stride_elems,
+                sum_stride_elems: CHUNK * CHUNK,
+                sum_over: SumOver::Tokens,
+            },
+            panels: self.packed_hidden.piece((panels.start - block.panels.start) * panel_elems, 0),
+            panel_stride_elems: panel_elems,
+            columns: columns.len(),
+            rows,
+            sum_chunks,
+            block_chunks: self.layout.block_chunks(),
+            to: aside.unwrap_or(output),
+            first_row: if aside.is_some() { aside_row } else { first_row },
+            add: block.tokens.start > 0 || (aside.is_none() && target.write == Write::Accumulate),
+        };
+        // SAFETY: packing has ended, so U and the panels are only read; tasks differ in rows or panels, so in elements
+        // of the output, whose shape was validated; the kernel was chosen for this machine.
+        unsafe { product.run() };
+        if let Some(aside) = aside.filter(|_| block.tokens.end == self.dims.tokens()) {
+            // SAFETY: as above.
+            unsafe { add_rows(aside, aside_row, output, first_row, rows, columns.len()) };
+        }
+    }
+}
+
+/// Adds rows summed aside to an output, once.
+///
+/// # Safety
+/// Both must hold the rows and columns, and no other thread may touch them.
+unsafe fn add_rows(from: Rows, from_row: usize, to: Rows, to_row: usize, rows: usize, columns: usize) {
+    for row in 0..rows {
+        // SAFETY: promised by the caller; scratch memory was written by the product.
+        let sums = unsafe { std::slice::from_raw_parts(from.row(from_row + row), columns) };
+        // SAFETY: promised by the caller.
+        unsafe { merge_row(to.row(to_row + row), sums, true) };
+    }
+}
+
+fn segment_calls<'a>(
+    problem: Problem,
+    layout: &Layout,
+    inputs: &Inputs<'a>,
+    outputs: &mut Outputs<'_>,
+) -> Vec<SegmentCall<'a>> {
+    let rotary = Rotary { cos: inputs.cos, sin: inputs.sin, pairing: problem.pairing };
+    let segments = layout.segments.iter().map(|&segment| {
+        let (grad, rotary, weight, output) = match segment.role {
+            Role::Query => (inputs.grad_query, Some(rotary), inputs.q_weight, &mut outputs.grad_q_weight),
+            Role::Key => (inputs.grad_key, Some(rotary), inputs.k_weight, &mut outputs.grad_k_weight),
+            Role::Value => (inputs.grad_value, None, inputs.v_weight, &mut outputs.grad_v_weight),
+        };
+        let grad_weight = output.as_mut().map(|output| {
+            let row_stride = output.view.strides()[0];
+            Target { rows: Rows::matrix(output.view.as_mut_ptr(), row_stride), write: output.write }
+        });
+        SegmentCall { segment, grad, rotary, weight, grad_weight }
+    });
+    segments.collect()
+}
+
+/// Cuts a range into pieces of at most `most`, as equal as multiples of `unit` from its start allow.
+fn split(range: Range<usize>, most: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
+    let pieces = range.len().div_ceil(most).max(1);
+    let step = range.len().div_ceil(pieces).next_multiple_of(unit).max(unit);
+    range.clone().step_by(step).map(move |start| start..range.end.min(start + step))
+}
