@@ -8,9 +8,6 @@ use super::agreement::{Agreement, Block, FoundRow, Reading, Sums};
 use super::progress::{Counter, Progress, Stage};
 use super::sample::{Depth, Sample};
 
-/// The smallest f32 step, half of which is the most that rounding a subnormal number can be off.
-const SUBNORMAL_STEP: f64 = 1.401_298_464_324_817e-45;
-
 /// Reference values of the requested outputs, in full or sampled.
 ///
 /// Memory: 16 bytes an output element in full.
@@ -131,23 +128,29 @@ impl ExpectedOutput {
     fn agreement(&self, precision: Precision, found: &[f32], start: Option<&[f32]>) -> Agreement {
         let strict = precision == Precision::Ieee;
         let columns = self.elements.columns;
-        let row = |values: &[f32], row: usize| -> Vec<f64> {
-            values[row * columns..][..columns].iter().copied().map(f64::from).collect()
-        };
+        let row = |values: &'_ [f32], row: usize| values[row * columns..][..columns].to_vec();
+        let magnitudes = |values: &[f32]| values.iter().map(|value| value.abs()).collect::<Vec<f32>>();
         let elements = self.elements.compare(Reading { strict, elements: true }, |index| FoundRow {
-            found: row(found, index),
-            start: start.map(|start| row(start, index)),
+            found: wide(&row(found, index)),
+            start: start.map(|start| (wide(&row(start, index)), wide(&magnitudes(&row(start, index))))),
         });
         let Some((vectors, block)) = &self.projections else {
             return elements.agreement(self.tensor, self.elements.bias_chance);
         };
-        let projected = |values: &[f32], row: usize| vectors.project(&values[row * columns..][..columns]);
+        let all_positive = vectors.magnitudes();
         let projections = block.compare(Reading { strict, elements: false }, |index| FoundRow {
-            found: projected(found, index),
-            start: start.map(|start| projected(start, index)),
+            found: vectors.project(&row(found, index)),
+            start: start.map(|start| {
+                let start = row(start, index);
+                (vectors.project(&start), all_positive.project(&magnitudes(&start)))
+            }),
         });
         merged(self.tensor, self.elements.bias_chance, elements, projections)
     }
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().copied().map(f64::from).collect()
 }
 
 /// Projections see every element, so their normwise error stands for the tensor's; the elementwise figures are of the
@@ -157,7 +160,8 @@ fn merged(tensor: Tensor, bias_chance: f64, elements: Sums, projections: Sums) -
     let whole = elements.and(projections).agreement(tensor, bias_chance);
     Agreement {
         compared: sampled.compared,
-        normwise: all.normwise.max(sampled.normwise),
+        normwise: all.normwise,
+        conditioned: all.conditioned,
         bias: sampled.bias,
         matched: sampled.matched,
         all_zero: sampled.all_zero && all.all_zero,
@@ -247,7 +251,7 @@ impl Target {
         let (expected, magnitude): (Vec<_>, Vec<_>) = parts.unzip();
         let smallest = (rows.len() * self.terms).min(self.terms * columns).min(rows.len() * columns);
         let bias_chance = 1.0 / (smallest.max(1) as f64).sqrt();
-        let underflow = SUBNORMAL_STEP / 2.0 * (self.terms + 1) as f64 * merged as f64;
-        Block { rows, columns, expected: expected.concat(), magnitude: magnitude.concat(), underflow, bias_chance }
+        let terms = (self.terms + 1) * merged;
+        Block { rows, columns, expected: expected.concat(), magnitude: magnitude.concat(), terms, bias_chance }
     }
 }

@@ -32,9 +32,13 @@ impl Vectors {
         sums
     }
 
+    /// The same vectors without signs.
+    pub fn magnitudes(&self) -> Self {
+        Self { count: self.count, elements: self.elements.iter().map(|element| element.abs()).collect() }
+    }
+
     fn project_all<'r>(&self, rows: impl Iterator<Item = &'r [f32]>) -> Projected {
-        let magnitudes_of =
-            Self { count: self.count, elements: self.elements.iter().map(|element| element.abs()).collect() };
+        let magnitudes_of = self.magnitudes();
         let mut projected = Projected { count: self.count, values: Vec::new(), magnitudes: Vec::new() };
         for row in rows {
             let magnitudes: Vec<f32> = row.iter().map(|value| value.abs()).collect();
