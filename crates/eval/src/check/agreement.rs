@@ -34,7 +34,8 @@ pub struct Agreement {
     /// `‖out − ref‖₂ / ‖ref‖₂`; [`f64::MAX`] when the reference is zero and the output is not. Elements that are finite
     /// on one side only are counted in `misplaced` and left out here.
     pub normwise: f64,
-    /// The same relative to no less than a quarter of the norm that sums of the same terms with random signs would have.
+    /// The same relative to no less than a quarter of the norm that sums of the same terms with random signs would have,
+    /// and no less than that of the start values.
     /// Equal to `normwise` but for outputs of a few elements that happen to cancel, where rounding in f32 alone can be
     /// 1e-5 of what is left. This is what the bound is held against.
     pub conditioned: f64,
@@ -125,6 +126,7 @@ struct Element {
     found: f64,
     expected: f64,
     magnitude: f64,
+    start: f64,
     /// What exact arithmetic gives: the gradient is an f32 number, and accumulating is one f32 addition. Zeros of either
     /// sign are the same sum.
     exact_bits: u32,
@@ -139,6 +141,7 @@ impl Element {
             found,
             expected: start + gradient,
             magnitude: start_magnitude + magnitude,
+            start,
             exact_bits: (exact + 0.0).to_bits(),
         }
     }
@@ -161,7 +164,8 @@ pub(super) struct Sums {
     compared: u64,
     error_squared: f64,
     expected_squared: f64,
-    magnitude_squared: f64,
+    /// Of the norm that `conditioned` is relative to at least.
+    least_squared: f64,
     signed_error: f64,
     expected_magnitude: f64,
     worst: Option<(f64, Place)>,
@@ -193,7 +197,8 @@ impl Sums {
         let error = element.found - element.expected;
         self.error_squared += error * error;
         self.expected_squared += element.expected * element.expected;
-        self.magnitude_squared += element.magnitude * element.magnitude;
+        let random_signs = element.magnitude * element.magnitude / self.terms.max(1) as f64;
+        self.least_squared += random_signs / 16.0 + element.start * element.start;
         self.signed_error += error * element.expected.signum();
         self.expected_magnitude += element.expected.abs();
         let allowed = Bounds::MATCH_RMS * rms + Bounds::MATCH_RELATIVE * element.expected.abs();
@@ -215,7 +220,7 @@ impl Sums {
             compared: self.compared + other.compared,
             error_squared: self.error_squared + other.error_squared,
             expected_squared: self.expected_squared + other.expected_squared,
-            magnitude_squared: self.magnitude_squared + other.magnitude_squared,
+            least_squared: self.least_squared + other.least_squared,
             signed_error: self.signed_error + other.signed_error,
             expected_magnitude: self.expected_magnitude + other.expected_magnitude,
             worst,
@@ -240,7 +245,7 @@ impl Sums {
             tensor,
             compared: self.compared,
             normwise: self.relative_norm(0.0),
-            conditioned: self.relative_norm((self.magnitude_squared / self.terms.max(1) as f64).sqrt() / 4.0),
+            conditioned: self.relative_norm(self.least_squared.sqrt()),
             componentwise: self.worst.map_or(0.0, |(worst, _)| worst),
             worst: self.worst.map(|(_, place)| place),
             bias: ratio(self.signed_error, self.expected_magnitude),
