@@ -2,9 +2,9 @@
 
 use qkv_rope_op::{Backend, Cost, Error, Plan, Precision, Problem, Session, Step};
 
-use crate::blocking::Layout;
+use crate::blocking::{Blocking, Layout};
 use crate::isa::Isa;
-use crate::kernel::CHUNK;
+use crate::kernel::{CHUNK, Kernel};
 use crate::session::{CpuSession, region_lens};
 use crate::threads::{Pool, Threads};
 
@@ -44,6 +44,10 @@ impl CpuBackend {
         self.isa
     }
 
+    fn layout(&self, problem: &Problem) -> Layout {
+        Layout::new(Blocking::of(self.isa), Kernel::of(self.isa).width, problem.dims, &problem.outputs)
+    }
+
     fn supports(&self, problem: &Problem) -> Result<(), Error> {
         match problem.precision {
             Precision::Ieee => Ok(()),
@@ -62,7 +66,7 @@ impl Backend for CpuBackend {
 
     fn plan(&self, problem: &Problem) -> Result<Plan, Error> {
         self.supports(problem)?;
-        let layout = Layout::new(self.isa, problem.dims, &problem.outputs);
+        let layout = self.layout(problem);
         let workspace_elems: usize = region_lens(&layout, problem).iter().sum();
         Ok(Plan {
             backend: self.name(),
@@ -76,7 +80,10 @@ impl Backend for CpuBackend {
 
     fn session(&self, problem: &Problem) -> Result<Box<dyn Session + '_>, Error> {
         self.supports(problem)?;
-        Ok(Box::new(CpuSession::new(self.isa, &self.pool, problem)?))
+        let session = CpuSession::new(Kernel::of(self.isa), self.layout(problem), &self.pool, problem);
+        let failed =
+            |error| Error::Failed { backend: self.name(), why: format!("no memory for the workspace: {error}") };
+        Ok(Box::new(session.map_err(failed)?))
     }
 }
 

@@ -3,7 +3,7 @@
 use qkv_rope_op::{Dims, Requested};
 
 use crate::isa::Isa;
-use crate::kernel::{CHUNK, Kernel};
+use crate::kernel::CHUNK;
 
 /// Block sizes of one instruction set. Sums are split at `tokens` and `columns`, so results depend on them; they never
 /// depend on the thread count.
@@ -74,9 +74,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn new(isa: Isa, dims: Dims, outputs: &Requested) -> Self {
-        let blocking = Blocking::of(isa);
-        let width = Kernel::of(isa).width;
+    /// The layout for a kernel of this `width`.
+    pub(crate) fn new(blocking: Blocking, width: usize, dims: Dims, outputs: &Requested) -> Self {
         let segments = segments(dims, outputs);
         let chunks = segments.last().map_or(0, |last| last.first_chunk + last.chunks);
         let blocks = dims.tokens().div_ceil(blocking.tokens).max(1);

@@ -6,7 +6,6 @@ use qkv_rope_op::{Dims, Error, Inputs, Output, Outputs, Problem, Requested, Sess
 use rayon::prelude::*;
 
 use crate::blocking::{Layout, Role, Segment};
-use crate::isa::Isa;
 use crate::kernel::{CHUNK, Kernel, SumOver};
 use crate::pack::PackRows;
 use crate::product::{Factor, Product, Rows, merge_row};
@@ -30,13 +29,10 @@ pub(crate) struct CpuSession<'b> {
 }
 
 impl<'b> CpuSession<'b> {
-    pub(crate) fn new(isa: Isa, pool: &'b Pool, problem: &Problem) -> Result<Self, Error> {
-        let layout = Layout::new(isa, problem.dims, &problem.outputs);
-        let workspace = Workspace::new(&region_lens(&layout, problem)).map_err(|error| Error::Failed {
-            backend: format!("cpu-{isa}"),
-            why: format!("no memory for the workspace: {error}"),
-        })?;
-        Ok(Self { problem: *problem, layout, kernel: Kernel::of(isa), workspace, pool })
+    /// Maps the workspace of `layout`, which must be for `kernel` and `problem`.
+    pub(crate) fn new(kernel: Kernel, layout: Layout, pool: &'b Pool, problem: &Problem) -> std::io::Result<Self> {
+        let workspace = Workspace::new(&region_lens(&layout, problem))?;
+        Ok(Self { problem: *problem, layout, kernel, workspace, pool })
     }
 }
 
@@ -70,7 +66,7 @@ fn sums_weights_aside(layout: &Layout, problem: &Problem) -> bool {
 impl Session for CpuSession<'_> {
     fn backward(&mut self, inputs: &Inputs<'_>, outputs: &mut Outputs<'_>) -> Result<(), Error> {
         self.problem.validate(inputs, outputs)?;
-        if self.problem.dims.tokens() == 0 || self.layout.chunks == 0 {
+        if self.problem.dims.tokens() == 0 || self.layout.chunks == 0 || self.layout.panels == 0 {
             clear(outputs);
             return Ok(());
         }
@@ -432,3 +428,6 @@ fn split(range: Range<usize>, most: usize, unit: usize) -> impl Iterator<Item = 
     let step = range.len().div_ceil(pieces).next_multiple_of(unit).max(unit);
     range.clone().step_by(step).map(move |start| start..range.end.min(start + step))
 }
+
+#[cfg(test)]
+mod tests;
