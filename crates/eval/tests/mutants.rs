@@ -83,10 +83,12 @@ fn what_is_right_passes_accumulating_and_in_part() {
 }
 
 #[test]
-fn what_is_right_passes_without_tokens() {
+fn what_is_right_passes_where_an_axis_is_zero() {
     let empty =
         Problem { outputs: Requested::all(Write::Accumulate), ..Problem::new(dims().with_tokens(0, 5).unwrap()) };
-    for problem in [empty, Problem::new(dims().with_tokens(3, 0).unwrap())] {
+    let no_hidden = Problem::new(Dims::new(2, 3, 0, 2, 1, 4).unwrap());
+    let no_heads = Problem::new(Dims::new(2, 3, 5, 0, 0, 4).unwrap());
+    for problem in [empty, Problem::new(dims().with_tokens(3, 0).unwrap()), no_hidden, no_heads] {
         for depth in [Depth::Full, SAMPLED] {
             let report = report(Bug::None, &problem, Recipe::Benchmark, depth);
             assert!(report.passed(), "{:?}", report.failures);
