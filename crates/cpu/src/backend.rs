@@ -94,7 +94,7 @@ fn steps(layout: &Layout, problem: &Problem) -> Vec<Step> {
     let rows: u128 = layout.segments.iter().map(|segment| segment.rows as u128).sum();
     let grad_rows: u128 =
         layout.segments.iter().filter(|segment| segment.weight_grad).map(|segment| segment.rows as u128).sum();
-    let blocks = tokens.div_ceil(layout.block_tokens as u128) as u64;
+    let blocks = tokens.div_ceil(layout.block_tokens.max(1) as u128) as u64;
     let panel_blocks = layout.panels.div_ceil(layout.block_panels.max(1)) as u64;
     let launches = blocks * panel_blocks;
     let step = |kernel: &str, tiles: String, launches: u64, flops: u128, elems: u128| Step {

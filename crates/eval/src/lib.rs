@@ -3,4 +3,8 @@
 //! Nothing here prints, reads a file or names a backend: what is judged arrives as a trait object, what comes out is
 //! data, and progress is reported to a callback.
 
+pub mod bandwidth;
 pub mod check;
+pub mod flush;
+pub mod measure;
+pub mod statistics;
