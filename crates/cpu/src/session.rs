@@ -43,8 +43,8 @@ pub(crate) fn region_lens(layout: &Layout, problem: &Problem) -> [usize; 5] {
     let block_columns = layout.block_panels * layout.width;
     [
         layout.chunks * layout.chunk_column_stride_elems(),
-        when(outputs.grad_hidden.is_some(), layout.block_panels * layout.weight_panel_elems()),
         when(outputs.any_weight(), layout.block_panels * layout.hidden_panel_elems()),
+        when(outputs.grad_hidden.is_some(), layout.block_panels * layout.weight_panel_elems()),
         when(sums_hidden_aside(layout, outputs), layout.block_tokens * block_columns),
         when(sums_weights_aside(layout, problem), layout.chunks * CHUNK * block_columns),
     ]
@@ -112,9 +112,9 @@ struct Call<'a> {
     segments: Vec<SegmentCall<'a>>,
     hidden_states: Option<View<'a, 3>>,
     grad_hidden: Option<Target>,
-    u: Region,
-    packed_weights: Region,
+    packed_u: Region,
     packed_hidden: Region,
+    packed_weights: Region,
     hidden_aside: Option<Rows>,
     weights_aside: Option<Rows>,
 }
@@ -128,19 +128,13 @@ struct SegmentCall<'a> {
     grad_weight: Option<Target>,
 }
 
-/// A packing task.
-enum Pack {
-    Weights(Range<usize>),
-    Hidden(Range<usize>),
-    Gradient { segment: usize, heads: Range<usize>, tokens: Range<usize> },
-}
-
-/// A multiplication task.
-enum Multiply {
-    /// Tokens of the block.
-    Hidden { tokens: Range<usize>, panels: Range<usize> },
-    /// Chunk columns of a segment.
-    Weight { segment: usize, chunks: Range<usize>, panels: Range<usize> },
+/// What one thread does at a time. Ranges are those of the block, but for tokens of a gradient.
+enum Task {
+    PackWeights { rows: Range<usize> },
+    PackHidden { rows: Range<usize> },
+    PackGradient { segment: usize, heads: Range<usize>, tokens: Range<usize> },
+    MultiplyHidden { tokens: Range<usize>, panels: Range<usize> },
+    MultiplyWeight { segment: usize, chunks: Range<usize>, panels: Range<usize> },
 }
 
 /// Where the work is: a block of tokens and a block of panels of the hidden size.
@@ -175,41 +169,48 @@ impl<'a> Call<'a> {
             segments: segment_calls(problem, layout, inputs, outputs),
             hidden_states: inputs.hidden_states,
             grad_hidden,
-            u: regions[0],
-            packed_weights: regions[1],
-            packed_hidden: regions[2],
+            packed_u: regions[0],
+            packed_hidden: regions[1],
+            packed_weights: regions[2],
             hidden_aside: aside(regions[3], sums_hidden_aside(layout, &problem.outputs)),
             weights_aside: aside(regions[4], sums_weights_aside(layout, &problem)),
         }
     }
 
     fn run(&self) {
-        let all_tokens = self.dims.tokens();
-        for first_panel in (0..self.layout.panels).step_by(self.layout.block_panels) {
-            let panels = first_panel..self.layout.panels.min(first_panel + self.layout.block_panels);
-            for first_token in (0..all_tokens).step_by(self.layout.block_tokens) {
-                let tokens = first_token..all_tokens.min(first_token + self.layout.block_tokens);
+        let tokens = self.dims.tokens();
+        for panel in (0..self.layout.panels).step_by(self.layout.block_panels) {
+            let panels = panel..self.layout.panels.min(panel + self.layout.block_panels);
+            for token in (0..tokens).step_by(self.layout.block_tokens) {
+                let tokens = token..tokens.min(token + self.layout.block_tokens);
                 let block = Block { tokens, panels: panels.clone() };
-                self.packs(&block).par_iter().with_max_len(1).for_each(|task| self.pack(&block, task));
-                self.multiplies(&block).par_iter().with_max_len(1).for_each(|task| self.multiply(&block, task));
+                self.share_out(&block, &self.packs(&block));
+                self.share_out(&block, &self.products(&block));
             }
         }
     }
 
+    /// Performs the tasks on all threads and returns when the last has ended.
+    fn share_out(&self, block: &Block, tasks: &[Task]) {
+        tasks.par_iter().with_max_len(1).for_each(|task| self.perform(block, task));
+    }
+
     /// Packing tasks of a block; those of the weights come with the first block of tokens.
-    fn packs(&self, block: &Block) -> Vec<Pack> {
+    fn packs(&self, block: &Block) -> Vec<Task> {
         let mut tasks = Vec::new();
         if self.grad_hidden.is_some() && block.tokens.start == 0 {
-            tasks.extend(split(0..self.layout.chunks * CHUNK, PACK_ROWS, CHUNK).map(Pack::Weights));
+            let rows = split(0..self.layout.chunks * CHUNK, PACK_ROWS, CHUNK);
+            tasks.extend(rows.map(|rows| Task::PackWeights { rows }));
         }
         for tokens in split(block.tokens.clone(), PACK_ROWS, CHUNK) {
             for (segment, call) in self.segments.iter().enumerate() {
                 let heads = split(0..call.segment.heads, PACK_HEADS, 1);
-                tasks.extend(heads.map(|heads| Pack::Gradient { segment, heads, tokens: tokens.clone() }));
+                tasks.extend(heads.map(|heads| Task::PackGradient { segment, heads, tokens: tokens.clone() }));
             }
         }
         if self.weight_grads() {
-            tasks.extend(split(0..block.tokens.len().next_multiple_of(CHUNK), PACK_ROWS, CHUNK).map(Pack::Hidden));
+            let rows = split(0..block.tokens.len().next_multiple_of(CHUNK), PACK_ROWS, CHUNK);
+            tasks.extend(rows.map(|rows| Task::PackHidden { rows }));
         }
         tasks
     }
@@ -218,26 +219,38 @@ impl<'a> Call<'a> {
         self.segments.iter().any(|call| call.grad_weight.is_some())
     }
 
-    fn pack(&self, block: &Block, task: &Pack) {
-        let width = self.layout.width;
-        let columns = block.panels.start * width..self.dims.hidden().min(block.panels.end * width);
+    fn perform(&self, block: &Block, task: &Task) {
         match task {
-            Pack::Weights(rows) => {
-                let source = |row: usize| self.weight_row(row);
-                let (to, panel_elems) = (self.packed_weights, self.layout.weight_panel_elems());
-                let task = PackRows { source: &source, rows: rows.clone(), columns, to, panel_elems };
-                // SAFETY: the kernel was chosen for this machine; row ranges of tasks do not overlap.
-                unsafe { (self.kernel.pack)(&task) };
-            }
-            Pack::Hidden(rows) => {
-                let source = |row: usize| self.hidden_row(block, row);
-                let (to, panel_elems) = (self.packed_hidden, self.layout.hidden_panel_elems());
-                let task = PackRows { source: &source, rows: rows.clone(), columns, to, panel_elems };
-                // SAFETY: as above.
-                unsafe { (self.kernel.pack)(&task) };
-            }
-            Pack::Gradient { segment, heads, tokens } => self.unrotate(block, *segment, heads, tokens),
+            Task::PackWeights { rows } => self.pack_weights(block, rows),
+            Task::PackHidden { rows } => self.pack_hidden(block, rows),
+            Task::PackGradient { segment, heads, tokens } => self.pack_gradient(block, *segment, heads, tokens),
+            Task::MultiplyHidden { tokens, panels } => self.multiply_hidden(block, tokens, panels),
+            Task::MultiplyWeight { segment, chunks, panels } => self.multiply_weight(block, *segment, chunks, panels),
         }
+    }
+
+    fn pack_weights(&self, block: &Block, rows: &Range<usize>) {
+        let task = PackRows {
+            source: &|row| self.weight_row(row),
+            rows: rows.clone(),
+            columns: self.columns(&block.panels),
+            to: self.packed_weights,
+            panel_elems: self.layout.weight_panel_elems(),
+        };
+        // SAFETY: the kernel was chosen for this machine; row ranges of tasks do not overlap.
+        unsafe { (self.kernel.pack)(&task) };
+    }
+
+    fn pack_hidden(&self, block: &Block, rows: &Range<usize>) {
+        let task = PackRows {
+            source: &|row| self.hidden_row(block, row),
+            rows: rows.clone(),
+            columns: self.columns(&block.panels),
+            to: self.packed_hidden,
+            panel_elems: self.layout.hidden_panel_elems(),
+        };
+        // SAFETY: as above.
+        unsafe { (self.kernel.pack)(&task) };
     }
 
     /// Row `row` of the stacked weights, each segment padded to whole chunks.
@@ -254,7 +267,7 @@ impl<'a> Call<'a> {
         Some(hidden.row(&[token / self.dims.seq(), token % self.dims.seq()]))
     }
 
-    fn unrotate(&self, block: &Block, segment: usize, heads: &Range<usize>, tokens: &Range<usize>) {
+    fn pack_gradient(&self, block: &Block, segment: usize, heads: &Range<usize>, tokens: &Range<usize>) {
         let call = &self.segments[segment];
         let last = tokens.end == block.tokens.end;
         let padding = if last { block.tokens.len().next_multiple_of(CHUNK) - block.tokens.len() } else { 0 };
@@ -265,7 +278,7 @@ impl<'a> Call<'a> {
             heads: heads.clone(),
             tokens: tokens.clone(),
             padding,
-            to: self.u,
+            to: self.packed_u,
             to_offset_elems: call.segment.first_chunk * self.layout.chunk_column_stride_elems(),
             column_stride_elems: self.layout.chunk_column_stride_elems(),
             block_start: block.tokens.start,
@@ -275,13 +288,13 @@ impl<'a> Call<'a> {
     }
 
     /// Multiplication tasks of a block, longest first.
-    fn multiplies(&self, block: &Block) -> Vec<Multiply> {
+    fn products(&self, block: &Block) -> Vec<Task> {
         let blocking = &self.layout.blocking;
         let panels = || split(block.panels.clone(), blocking.task_panels, 1);
         let mut tasks = Vec::new();
         if self.grad_hidden.is_some() {
             for tokens in split(0..block.tokens.len(), blocking.task_rows, CHUNK) {
-                tasks.extend(panels().map(|panels| Multiply::Hidden { tokens: tokens.clone(), panels }));
+                tasks.extend(panels().map(|panels| Task::MultiplyHidden { tokens: tokens.clone(), panels }));
             }
         }
         for (segment, call) in self.segments.iter().enumerate() {
@@ -289,17 +302,10 @@ impl<'a> Call<'a> {
                 continue;
             }
             for chunks in split(0..call.segment.chunks, blocking.task_rows / CHUNK, 1) {
-                tasks.extend(panels().map(|panels| Multiply::Weight { segment, chunks: chunks.clone(), panels }));
+                tasks.extend(panels().map(|panels| Task::MultiplyWeight { segment, chunks: chunks.clone(), panels }));
             }
         }
         tasks
-    }
-
-    fn multiply(&self, block: &Block, task: &Multiply) {
-        match task {
-            Multiply::Hidden { tokens, panels } => self.multiply_hidden(block, tokens, panels),
-            Multiply::Weight { segment, chunks, panels } => self.multiply_weight(block, *segment, chunks, panels),
-        }
     }
 
     /// Columns of the hidden size that some panels cover.
@@ -318,7 +324,7 @@ impl<'a> Call<'a> {
         let product = Product {
             kernel: self.kernel,
             u: Factor {
-                base: self.u.piece(tokens.start * CHUNK, 0),
+                base: self.packed_u.piece(tokens.start * CHUNK, 0),
                 tile_stride_elems: CHUNK * CHUNK,
                 sum_stride_elems: self.layout.chunk_column_stride_elems(),
                 sum_over: SumOver::Columns,
@@ -362,7 +368,7 @@ impl<'a> Call<'a> {
         let product = Product {
             kernel: self.kernel,
             u: Factor {
-                base: self.u.piece(first_chunk * column_stride_elems, 0),
+                base: self.packed_u.piece(first_chunk * column_stride_elems, 0),
                 tile_stride_elems: column_stride_elems,
                 sum_stride_elems: CHUNK * CHUNK,
                 sum_over: SumOver::Tokens,

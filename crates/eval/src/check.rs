@@ -61,7 +61,7 @@ impl Report {
         self.failures.is_empty()
     }
 
-    /// The normwise error that is largest relative to nothing but itself; 0 when nothing was compared.
+    /// The largest normwise error of the outputs; 0 when nothing was compared.
     pub fn worst_normwise(&self) -> f64 {
         self.agreements.iter().map(|agreement| agreement.normwise).fold(0.0, f64::max)
     }

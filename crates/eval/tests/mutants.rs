@@ -2,7 +2,9 @@
 
 mod plain;
 
-use kernelproof_eval::check::{CheckOptions, Depth, Failure, Report, check, silent};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kernelproof_eval::check::{CheckOptions, Depth, Expected, Failure, Report, Stage, check, silent};
 use plain::{Bug, Plain};
 use qkv_rope_op::inputs::{Arranged, Arrangement};
 use qkv_rope_op::{Dims, OwnedInputs, Pairing, Precision, Problem, Recipe, Requested, Tensor, View, Write};
@@ -81,10 +83,12 @@ fn what_is_right_passes_accumulating_and_in_part() {
 }
 
 #[test]
-fn what_is_right_passes_without_tokens() {
+fn what_is_right_passes_where_an_axis_is_zero() {
     let empty =
         Problem { outputs: Requested::all(Write::Accumulate), ..Problem::new(dims().with_tokens(0, 5).unwrap()) };
-    for problem in [empty, Problem::new(dims().with_tokens(3, 0).unwrap())] {
+    let no_hidden = Problem::new(Dims::new(2, 3, 0, 2, 1, 4).unwrap());
+    let no_heads = Problem::new(Dims::new(2, 3, 5, 0, 0, 4).unwrap());
+    for problem in [empty, Problem::new(dims().with_tokens(3, 0).unwrap()), no_hidden, no_heads] {
         for depth in [Depth::Full, SAMPLED] {
             let report = report(Bug::None, &problem, Recipe::Benchmark, depth);
             assert!(report.passed(), "{:?}", report.failures);
@@ -255,4 +259,52 @@ fn a_report_survives_json() {
     let report = report(Bug::OneNan, &problem(), Recipe::Benchmark, SAMPLED);
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+/// The estimate that sampled checks report is that of the whole tensor, not of the sampled rows.
+#[test]
+fn a_sampled_normwise_error_estimates_the_full_one() {
+    let problem = Problem::new(Dims::new(1, 90, 120, 3, 1, 24).unwrap());
+    let of = |bug, depth| report(bug, &problem, Recipe::Benchmark, depth).agreements;
+    let low_rank = 0.4..2.2;
+    for (bug, range) in [(Bug::None, 0.85..1.18), (Bug::RoundedSecretly, 0.85..1.18), (Bug::TokenDropped, low_rank)] {
+        for (full, sampled) in of(bug, Depth::Full).iter().zip(of(bug, SAMPLED)) {
+            let ratio = sampled.normwise / full.normwise;
+            assert!(range.contains(&ratio), "{bug:?} {}: {ratio}", full.tensor);
+        }
+    }
+}
+
+#[test]
+fn progress_counts_every_reference_row_once() {
+    let rows = AtomicUsize::new(0);
+    let progress = |stage: Stage, done: usize, total: usize| {
+        assert!(done <= total);
+        if stage == Stage::Reference && done == total {
+            rows.fetch_add(total, Ordering::Relaxed);
+        }
+    };
+    let inputs = OwnedInputs::generate(dims(), Recipe::Benchmark, 1);
+    for depth in [Depth::Full, SAMPLED] {
+        rows.store(0, Ordering::Relaxed);
+        Expected::new(&problem(), &inputs.views(), depth, &progress).unwrap();
+        assert_eq!(rows.load(Ordering::Relaxed), dims().tokens() + dims().rows(), "{depth:?}");
+    }
+}
+
+/// The reference itself is what is compared with, so its bits must not depend on how many threads computed it.
+#[test]
+fn figures_do_not_depend_on_the_number_of_threads() {
+    let on = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| report(Bug::RoundedSecretly, &problem(), Recipe::Benchmark, Depth::Full))
+    };
+    assert_eq!(on(1), on(3));
+}
+
+#[test]
+fn headroom_is_what_is_left_of_the_bound() {
+    let report = report(Bug::None, &problem(), Recipe::Exact, SAMPLED);
+    assert!(report.agreements.iter().all(|agreement| agreement.headroom(&report.bounds) > 0.9));
+    assert!(report.worst_normwise() <= 2e-7);
 }

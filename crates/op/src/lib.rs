@@ -5,6 +5,9 @@
 //! weights. This crate says exactly what is computed and how far a result may be from it; it runs no kernel, reads no
 //! file and no clock. Backends implement [`Backend`]; everything else in the project is written against that trait.
 //!
+//! Beside the trait it holds what every judgement needs: seeded [`inputs`], the f64 [`mod@reference`], and the
+//! [`rounding`] of operands that the cheaper precisions allow.
+//!
 //! | letter | meaning |
 //! |---|---|
 //! | B, S | batch, sequence length; T = B·S tokens |

@@ -80,7 +80,7 @@ proptest! {
             let sum: f64 = row.iter().enumerate().map(|(n, u)| u * f64::from(stacked[n * e + index % e])).sum();
             prop_assert!((sum - found).abs() <= 1e-11);
         }
-        let found: Vec<f64> = reference.grad_weight(&(0..dims.rows()).collect::<Vec<_>>());
+        let found = reference.grad_weight(&(0..dims.rows()).collect::<Vec<_>>()).values;
         for (index, &found) in found.iter().enumerate() {
             let sum: f64 = u.iter().enumerate().map(|(t, u)| u[index / e] * f64::from(hidden[t * e + index % e])).sum();
             prop_assert!((sum - found).abs() <= 1e-11);
@@ -99,8 +99,9 @@ proptest! {
             let problem = Problem { pairing, ..Problem::new(dims) };
             let reference = Reference::new(&problem, &inputs.views()).unwrap();
             let (tokens, rows): (Vec<_>, Vec<_>) = ((0..dims.tokens()).collect(), (0..dims.rows()).collect());
-            let values = [reference.grad_hidden(&tokens), reference.grad_weight(&rows)].concat();
-            let bounds = [reference.grad_hidden_magnitude(&tokens), reference.grad_weight_magnitude(&rows)].concat();
+            let (hidden, weight) = (reference.grad_hidden(&tokens), reference.grad_weight(&rows));
+            let values = [hidden.values, weight.values].concat();
+            let bounds = [hidden.magnitudes, weight.magnitudes].concat();
             for (value, bound) in values.iter().zip(&bounds) {
                 prop_assert!(value.abs() <= bound * 1.001 && bound.is_finite(), "{recipe}: {value:e} {bound:e}");
             }

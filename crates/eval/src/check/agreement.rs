@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::Bounds;
 
+/// The smallest f32 step, half of which is the most that rounding a subnormal number can be off.
+const SUBNORMAL_STEP: f64 = 1.401_298_464_324_817e-45;
+
 /// An element of an output seen as a matrix: grad_hidden T x E, a weight gradient rows x E.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
@@ -31,6 +34,11 @@ pub struct Agreement {
     /// `‖out − ref‖₂ / ‖ref‖₂`; [`f64::MAX`] when the reference is zero and the output is not. Elements that are finite
     /// on one side only are counted in `misplaced` and left out here.
     pub normwise: f64,
+    /// The same relative to no less than a quarter of the norm that sums of the same terms with random signs would have,
+    /// and no less than that of the start values.
+    /// Equal to `normwise` but for outputs of a few elements that happen to cancel, where rounding in f32 alone can be
+    /// 1e-5 of what is left. This is what the bound is held against.
+    pub conditioned: f64,
     /// The largest `|out − ref|` relative to the sum of the magnitudes of its terms, beyond what f32 underflow explains.
     pub componentwise: f64,
     /// Where that is; `None` when everything agrees exactly.
@@ -64,8 +72,8 @@ pub(super) struct Block {
     pub(super) expected: Vec<f64>,
     /// What errors are relative to.
     pub(super) magnitude: Vec<f64>,
-    /// The error that underflow of single terms explains.
-    pub(super) underflow: f64,
+    /// Products in the sum of one element, and the final addition.
+    pub(super) terms: usize,
     /// See [`Agreement::bias_chance`].
     pub(super) bias_chance: f64,
 }
@@ -82,8 +90,8 @@ pub(super) struct Reading {
 /// Found and start values of one row.
 pub(super) struct FoundRow {
     pub(super) found: Vec<f64>,
-    /// What the output held before, where it is accumulated into.
-    pub(super) start: Option<Vec<f64>>,
+    /// What the output held before, and its magnitude, where it is accumulated into.
+    pub(super) start: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Block {
@@ -98,17 +106,13 @@ impl Block {
     pub(super) fn compare(&self, reading: Reading, found: impl Fn(usize) -> FoundRow + Sync) -> Sums {
         let rms = self.rms();
         let row_sums = self.rows.par_iter().enumerate().map(|(index, &row)| {
-            let mut sums = Sums::default();
+            let mut sums = Sums { terms: self.terms, ..Sums::default() };
             let FoundRow { found, start } = found(row);
             for (column, &found) in found.iter().enumerate() {
-                let element = Element {
-                    place: Place { row, column },
-                    found,
-                    gradient: self.expected[index * self.columns + column],
-                    magnitude: self.magnitude[index * self.columns + column],
-                    start: start.as_ref().map(|start| start[column]),
-                };
-                sums.add(&element, rms, self.underflow, reading);
+                let (place, at) = (Place { row, column }, index * self.columns + column);
+                let start = start.as_ref().map(|(values, magnitudes)| (values[column], magnitudes[column]));
+                let element = Element::new(place, found, (self.expected[at], self.magnitude[at]), start);
+                sums.add(&element, rms, reading);
             }
             sums
         });
@@ -120,31 +124,48 @@ impl Block {
 struct Element {
     place: Place,
     found: f64,
-    gradient: f64,
+    expected: f64,
     magnitude: f64,
-    start: Option<f64>,
+    start: f64,
+    /// What exact arithmetic gives: the gradient is an f32 number, and accumulating is one f32 addition. Zeros of either
+    /// sign are the same sum.
+    exact_bits: u32,
 }
 
 impl Element {
-    fn expected(&self) -> f64 {
-        self.start.map_or(self.gradient, |start| start + self.gradient)
+    fn new(place: Place, found: f64, (gradient, magnitude): (f64, f64), start: Option<(f64, f64)>) -> Self {
+        let exact = start.map_or(gradient as f32, |(start, _)| start as f32 + gradient as f32);
+        let (start, start_magnitude) = start.unwrap_or_default();
+        Self {
+            place,
+            found,
+            expected: start + gradient,
+            magnitude: start_magnitude + magnitude,
+            start,
+            exact_bits: (exact + 0.0).to_bits(),
+        }
     }
 
-    /// What exact arithmetic gives: the gradient is an f32 number, and accumulating is one f32 addition.
-    fn exact_bits(&self) -> u32 {
-        let gradient = self.gradient as f32;
-        let value = self.start.map_or(gradient, |start| start as f32 + gradient);
-        // Zeros of either sign are the same sum.
-        (value + 0.0).to_bits()
+    fn is_exact(&self) -> bool {
+        (self.found as f32 + 0.0).to_bits() == self.exact_bits || (self.found.is_nan() && self.expected.is_nan())
+    }
+
+    /// The error relative to the magnitude of the terms, beyond what underflow of each of them explains.
+    fn relative_error(&self, terms: usize) -> f64 {
+        let error = ((self.found - self.expected).abs() - SUBNORMAL_STEP / 2.0 * terms as f64).max(0.0);
+        if error == 0.0 { 0.0 } else { (error / self.magnitude).min(f64::MAX) }
     }
 }
 
 /// Sums over compared elements, in the order of rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
+    terms: usize,
     compared: u64,
     error_squared: f64,
     expected_squared: f64,
+    /// Of the norm that `conditioned` is relative to at least.
+    least_squared: f64,
     signed_error: f64,
     expected_magnitude: f64,
     worst: Option<(f64, Place)>,
@@ -157,37 +178,32 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, element: &Element, rms: f64, underflow: f64, reading: Reading) {
+    fn add(&mut self, element: &Element, rms: f64, reading: Reading) {
         self.compared += 1;
-        let (found, expected) = (element.found, element.expected());
-        self.found_nonzero |= found != 0.0;
-        if reading.elements
-            && (found as f32 + 0.0).to_bits() != element.exact_bits()
-            && !(found.is_nan() && expected.is_nan())
-        {
+        self.found_nonzero |= element.found != 0.0;
+        if reading.elements && !element.is_exact() {
             self.inexact += 1;
             self.first_inexact = self.first_inexact.or(Some(element.place));
         }
-        if !same_kind(found, expected, reading) {
+        if !same_kind(element.found, element.expected, reading) {
             self.misplaced += 1;
             self.first_misplaced = self.first_misplaced.or(Some(element.place));
-        } else if expected.is_finite() && found.is_finite() {
-            self.add_finite(element, rms, underflow);
+        } else if element.expected.is_finite() && element.found.is_finite() {
+            self.add_finite(element, rms);
         }
     }
 
-    fn add_finite(&mut self, element: &Element, rms: f64, underflow: f64) {
-        let expected = element.expected();
-        let error = element.found - expected;
+    fn add_finite(&mut self, element: &Element, rms: f64) {
+        let error = element.found - element.expected;
         self.error_squared += error * error;
-        self.expected_squared += expected * expected;
-        self.signed_error += error * expected.signum();
-        self.expected_magnitude += expected.abs();
-        let allowed = Bounds::MATCH_RMS * rms + Bounds::MATCH_RELATIVE * expected.abs();
+        self.expected_squared += element.expected * element.expected;
+        let random_signs = element.magnitude * element.magnitude / self.terms.max(1) as f64;
+        self.least_squared += random_signs / 16.0 + element.start * element.start;
+        self.signed_error += error * element.expected.signum();
+        self.expected_magnitude += element.expected.abs();
+        let allowed = Bounds::MATCH_RMS * rms + Bounds::MATCH_RELATIVE * element.expected.abs();
         self.unmatched += u64::from(error.abs() > allowed);
-        let magnitude = element.magnitude + element.start.unwrap_or(0.0).abs();
-        let explained = (error.abs() - underflow).max(0.0);
-        let relative = if explained == 0.0 { 0.0 } else { (explained / magnitude).min(f64::MAX) };
+        let relative = element.relative_error(self.terms);
         if relative > self.worst.map_or(0.0, |(worst, _)| worst) {
             self.worst = Some((relative, element.place));
         }
@@ -200,9 +216,11 @@ impl Sums {
             (ours, theirs) => ours.or(theirs),
         };
         Self {
+            terms: self.terms.max(other.terms),
             compared: self.compared + other.compared,
             error_squared: self.error_squared + other.error_squared,
             expected_squared: self.expected_squared + other.expected_squared,
+            least_squared: self.least_squared + other.least_squared,
             signed_error: self.signed_error + other.signed_error,
             expected_magnitude: self.expected_magnitude + other.expected_magnitude,
             worst,
@@ -215,8 +233,10 @@ impl Sums {
         }
     }
 
-    pub(super) fn normwise(&self) -> f64 {
-        if self.error_squared == 0.0 { 0.0 } else { (self.error_squared / self.expected_squared).sqrt().min(f64::MAX) }
+    /// The norm of the error relative to that of the reference, or to `least` if that is larger.
+    fn relative_norm(&self, least: f64) -> f64 {
+        let norm = self.expected_squared.sqrt().max(least);
+        if self.error_squared == 0.0 { 0.0 } else { (self.error_squared.sqrt() / norm).min(f64::MAX) }
     }
 
     pub(super) fn agreement(&self, tensor: Tensor, bias_chance: f64) -> Agreement {
@@ -224,7 +244,8 @@ impl Sums {
         Agreement {
             tensor,
             compared: self.compared,
-            normwise: self.normwise(),
+            normwise: self.relative_norm(0.0),
+            conditioned: self.relative_norm(self.least_squared.sqrt()),
             componentwise: self.worst.map_or(0.0, |(worst, _)| worst),
             worst: self.worst.map(|(_, place)| place),
             bias: ratio(self.signed_error, self.expected_magnitude),

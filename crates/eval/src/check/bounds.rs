@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The bounds that a result is held to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// Largest `‖out − ref‖₂ / ‖ref‖₂`, from the contract.
+    /// Largest `‖out − ref‖₂ / ‖ref‖₂`, from the contract; see [`super::Agreement::conditioned`].
     pub normwise: f64,
     /// Largest `|out − ref| / (|U|·|W|)` of any element. `fast`: two operands rounded to 11 bits are off by at most
     /// 2·2^-11 = 9.8e-4 of each product, and the sum adds little. `ieee`, `split`: five times what a sum of 8192 terms of

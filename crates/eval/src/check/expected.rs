@@ -1,15 +1,12 @@
 //! The reference of one problem, computed once and compared with many results.
 
-use qkv_rope_op::reference::{Projected, ROWS_AT_A_TIME, Reference, Vectors};
+use qkv_rope_op::reference::{ROWS_AT_A_TIME, Reference, Rows, Vectors};
 use qkv_rope_op::{Error, Inputs, OwnedOutputs, Precision, Problem, Tensor};
 use rayon::prelude::*;
 
 use super::agreement::{Agreement, Block, FoundRow, Reading, Sums};
 use super::progress::{Counter, Progress, Stage};
 use super::sample::{Depth, Sample};
-
-/// The smallest f32 step, half of which is the most that rounding a subnormal number can be off.
-const SUBNORMAL_STEP: f64 = 1.401_298_464_324_817e-45;
 
 /// Reference values of the requested outputs, in full or sampled.
 ///
@@ -131,23 +128,29 @@ impl ExpectedOutput {
     fn agreement(&self, precision: Precision, found: &[f32], start: Option<&[f32]>) -> Agreement {
         let strict = precision == Precision::Ieee;
         let columns = self.elements.columns;
-        let row = |values: &[f32], row: usize| -> Vec<f64> {
-            values[row * columns..][..columns].iter().copied().map(f64::from).collect()
-        };
+        let row = |values: &'_ [f32], row: usize| values[row * columns..][..columns].to_vec();
+        let magnitudes = |values: &[f32]| values.iter().map(|value| value.abs()).collect::<Vec<f32>>();
         let elements = self.elements.compare(Reading { strict, elements: true }, |index| FoundRow {
-            found: row(found, index),
-            start: start.map(|start| row(start, index)),
+            found: wide(&row(found, index)),
+            start: start.map(|start| (wide(&row(start, index)), wide(&magnitudes(&row(start, index))))),
         });
         let Some((vectors, block)) = &self.projections else {
             return elements.agreement(self.tensor, self.elements.bias_chance);
         };
-        let projected = |values: &[f32], row: usize| vectors.project(&values[row * columns..][..columns]);
+        let all_positive = vectors.magnitudes();
         let projections = block.compare(Reading { strict, elements: false }, |index| FoundRow {
-            found: projected(found, index),
-            start: start.map(|start| projected(start, index)),
+            found: vectors.project(&row(found, index)),
+            start: start.map(|start| {
+                let start = row(start, index);
+                (vectors.project(&start), all_positive.project(&magnitudes(&start)))
+            }),
         });
         merged(self.tensor, self.elements.bias_chance, elements, projections)
     }
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().copied().map(f64::from).collect()
 }
 
 /// Projections see every element, so their normwise error stands for the tensor's; the elementwise figures are of the
@@ -157,7 +160,8 @@ fn merged(tensor: Tensor, bias_chance: f64, elements: Sums, projections: Sums) -
     let whole = elements.and(projections).agreement(tensor, bias_chance);
     Agreement {
         compared: sampled.compared,
-        normwise: all.normwise.max(sampled.normwise),
+        normwise: all.normwise,
+        conditioned: all.conditioned,
         bias: sampled.bias,
         matched: sampled.matched,
         all_zero: sampled.all_zero && all.all_zero,
@@ -208,29 +212,20 @@ impl Target {
 
     fn elements(&self, reference: &Reference<'_>, rows: Vec<usize>, counter: &Counter<'_>) -> Block {
         let compute = |rows: &[usize]| match self.is_hidden() {
-            true => (reference.grad_hidden(rows), reference.grad_hidden_magnitude(rows)),
-            false => (reference.grad_weight(rows), reference.grad_weight_magnitude(rows)),
+            true => reference.grad_hidden(rows),
+            false => reference.grad_weight(rows),
         };
         self.block(rows, self.columns, counter, 1, compute)
     }
 
     fn projections(&self, reference: &Reference<'_>, vectors: &Vectors, counter: &Counter<'_>) -> Block {
-        let (values, magnitudes): (Projected, Projected) = match self.is_hidden() {
-            true => rayon::join(|| reference.project_weights(vectors), || reference.project_weight_magnitudes(vectors)),
-            false => rayon::join(
-                || reference.project_hidden_states(vectors),
-                || reference.project_hidden_state_magnitudes(vectors),
-            ),
+        let projected = match self.is_hidden() {
+            true => reference.project_weights(vectors),
+            false => reference.project_hidden_states(vectors),
         };
         let compute = |rows: &[usize]| match self.is_hidden() {
-            true => (
-                reference.grad_hidden_projected(rows, &values),
-                reference.grad_hidden_projected_magnitude(rows, &magnitudes),
-            ),
-            false => (
-                reference.grad_weight_projected(rows, &values),
-                reference.grad_weight_projected_magnitude(rows, &magnitudes),
-            ),
+            true => reference.grad_hidden_projected(rows, &projected),
+            false => reference.grad_weight_projected(rows, &projected),
         };
         self.block((0..self.rows).collect(), vectors.count, counter, self.columns, compute)
     }
@@ -243,7 +238,7 @@ impl Target {
         columns: usize,
         counter: &Counter<'_>,
         merged: usize,
-        compute: impl Fn(&[usize]) -> (Vec<f64>, Vec<f64>) + Sync,
+        compute: impl Fn(&[usize]) -> Rows + Sync,
     ) -> Block {
         let at_a_time =
             rows.len().div_ceil(4 * rayon::current_num_threads()).next_multiple_of(8).clamp(8, ROWS_AT_A_TIME);
@@ -251,12 +246,12 @@ impl Target {
         let parts = stacked.par_chunks(at_a_time).map(|rows| {
             let part = compute(rows);
             counter.advance(rows.len());
-            part
+            (part.values, part.magnitudes)
         });
         let (expected, magnitude): (Vec<_>, Vec<_>) = parts.unzip();
         let smallest = (rows.len() * self.terms).min(self.terms * columns).min(rows.len() * columns);
         let bias_chance = 1.0 / (smallest.max(1) as f64).sqrt();
-        let underflow = SUBNORMAL_STEP / 2.0 * (self.terms + 1) as f64 * merged as f64;
-        Block { rows, columns, expected: expected.concat(), magnitude: magnitude.concat(), underflow, bias_chance }
+        let terms = (self.terms + 1) * merged;
+        Block { rows, columns, expected: expected.concat(), magnitude: magnitude.concat(), terms, bias_chance }
     }
 }

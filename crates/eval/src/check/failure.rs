@@ -64,8 +64,8 @@ impl Agreement {
             failures.push(Failure::Inexact { tensor, count: self.inexact, first });
         }
         let within = |found: f64, allowed: f64| found <= allowed;
-        if !within(self.normwise, bounds.normwise) {
-            failures.push(Failure::Normwise { tensor, found: self.normwise, allowed: bounds.normwise });
+        if !within(self.conditioned, bounds.normwise) {
+            failures.push(Failure::Normwise { tensor, found: self.conditioned, allowed: bounds.normwise });
         }
         if let (false, Some(place)) = (within(self.componentwise, bounds.componentwise), self.worst) {
             let (found, allowed) = (self.componentwise, bounds.componentwise);
@@ -84,6 +84,6 @@ impl Agreement {
 
     /// How much of the normwise bound is left: 1 when exact, 0 at the bound, negative past it.
     pub fn headroom(&self, bounds: &Bounds) -> f64 {
-        1.0 - self.normwise / bounds.normwise
+        1.0 - self.conditioned / bounds.normwise
     }
 }

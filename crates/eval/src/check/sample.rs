@@ -13,9 +13,10 @@ pub enum Depth {
     /// Every element.
     Full,
     /// 16 rows of each output in full, and projections of the whole on 8 vectors of random signs (Freivalds) and on 8
-    /// unit vectors, which are columns in full. All in f64; thousands of times cheaper. The normwise error it reports is
-    /// an estimate good to some 10 %; a single wrong element of ordinary size shows in it in `ieee` and `split`, in
-    /// `fast` only when its row or column is in the sample.
+    /// unit vectors, which are columns in full. All in f64, for a few percent of the arithmetic. The normwise error it
+    /// reports is an estimate: good to 15 % for rounding errors, to a factor of 2 for errors that are one row times one
+    /// column. A single wrong element of ordinary size shows in it in `ieee` and `split`; in `fast` only when its row or
+    /// column is in the sample.
     Sampled {
         /// Chooses rows, columns and signs.
         seed: u64,

@@ -35,7 +35,11 @@ impl Gradients {
 /// What [`Problem::validate_inputs`] finds.
 pub fn backward(problem: &Problem, inputs: &Inputs<'_>) -> Result<Gradients, Error> {
     let reference = Reference::new(problem, inputs)?;
-    Ok(Gradients::by_rows(problem, |tokens| reference.grad_hidden(tokens), |rows| reference.grad_weight(rows)))
+    Ok(Gradients::by_rows(
+        problem,
+        |tokens| reference.grad_hidden(tokens).values,
+        |rows| reference.grad_weight(rows).values,
+    ))
 }
 
 impl Gradients {

@@ -6,6 +6,8 @@ use std::ops::{Add, AddAssign, Mul, Range};
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
 
+use super::scale_of;
+
 /// Rows of a tile.
 const TILE_ROWS: usize = 8;
 /// Columns of a tile: three vectors of 64 bytes.
@@ -48,11 +50,21 @@ impl<F: Real> Left<F> {
         Self { strips: vec![[F::default(); TILE_ROWS]; rows.div_ceil(TILE_ROWS) * terms], rows, terms }
     }
 
-    /// Sets row `row` to `values`, one for each term.
-    pub(super) fn set_row(&mut self, row: usize, values: impl Iterator<Item = F>) {
-        let lane = row % TILE_ROWS;
-        let strip = &mut self.strips[row / TILE_ROWS * self.terms..][..self.terms];
-        strip.iter_mut().zip(values).for_each(|(terms, value)| terms[lane] = value);
+    /// Sets one element.
+    pub(super) fn set(&mut self, row: usize, term: usize, value: F) {
+        self.strips[row / TILE_ROWS * self.terms + term][row % TILE_ROWS] = value;
+    }
+
+    /// The elements of one row.
+    pub(super) fn row(&self, row: usize) -> impl Iterator<Item = F> {
+        let strip = &self.strips[row / TILE_ROWS * self.terms..][..self.terms];
+        strip.iter().map(move |terms| terms[row % TILE_ROWS])
+    }
+
+    /// The same with each element mapped by `of`.
+    pub(super) fn map(&self, of: impl Fn(F) -> F) -> Self {
+        let strips = self.strips.iter().map(|terms| terms.map(&of)).collect();
+        Self { strips, rows: self.rows, terms: self.terms }
     }
 
     /// left · right, row-major, where `right(k)` is row k of the right side and has `columns` elements, each mapped by
@@ -95,6 +107,21 @@ impl<F: Real> Left<F> {
                 out[place.clone()].iter_mut().zip(sums).for_each(|(out, &sum)| *out += sum);
             }
         }
+    }
+}
+
+impl Left<f64> {
+    /// The same in f32, each row times a power of two of its own that brings its largest element into [1, 2); and these
+    /// powers.
+    pub(super) fn narrowed(&self) -> (Left<f32>, Vec<f64>) {
+        let (mut strips, mut scales) = (Vec::with_capacity(self.strips.len()), Vec::new());
+        for strip in self.strips.chunks(self.terms.max(1)) {
+            let scale: [f64; TILE_ROWS] = std::array::from_fn(|lane| scale_of(strip.iter().map(|terms| terms[lane])));
+            strips.extend(strip.iter().map(|terms| std::array::from_fn(|lane| (terms[lane] * scale[lane]) as f32)));
+            scales.extend(scale);
+        }
+        scales.resize(self.rows, 1.0);
+        (Left { strips, rows: self.rows, terms: self.terms }, scales)
     }
 }
 
