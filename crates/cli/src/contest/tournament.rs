@@ -164,24 +164,8 @@ fn run_case(
     progress.doing(format!("{}: preparing", workload.name));
     let inputs = InputSets::generate(problem, INPUT_SEEDS);
     let Field { backends, peaks, pytorch, flush, clock } = field;
-    let mut entrants: Vec<Box<dyn Entrant + '_>> = Vec::new();
-    for (backend, threads) in backends.iter() {
-        entrants.push(Box::new(Ours::new(backend, threads.get(), &inputs)?));
-    }
-    enter_crates(settings, &inputs, &mut entrants)?;
-    if let Some(pytorch) = pytorch {
-        entrants.push(Box::new(pytorch.load(&inputs)?));
-    }
-    let expected = expect(&inputs)?;
-    let mut verdicts = Vec::new();
-    for entrant in &mut entrants {
-        if interrupt::requested() {
-            return Ok(Outcome::Stopped);
-        }
-        progress.doing(format!("{}: checking {}", workload.name, entrant.name()));
-        verdicts.push(verify(&mut **entrant, &expected).with_context(|| workload.name.clone())?);
-    }
-    drop(expected);
+    let mut entrants = entrants(settings, &inputs, backends, pytorch.as_mut())?;
+    let Some(verdicts) = verdicts(workload, &inputs, &mut entrants, progress)? else { return Ok(Outcome::Stopped) };
     progress.doing(format!("{}: timing", workload.name));
     let step = weight(settings, workload);
     let mut watch = |_| {
@@ -201,6 +185,43 @@ fn run_case(
             Err(error.context(format!("{}: {contestant} failed while it was timed", workload.name)))
         }
     }
+}
+
+/// Everyone who takes part in a case: ours first, each configuration; then the crates; then PyTorch.
+fn entrants<'a>(
+    settings: &Settings,
+    inputs: &'a InputSets,
+    backends: &'a [(CpuBackend, NonZeroUsize)],
+    pytorch: Option<&'a mut PyTorch>,
+) -> anyhow::Result<Vec<Box<dyn Entrant + 'a>>> {
+    let mut entrants: Vec<Box<dyn Entrant + 'a>> = Vec::new();
+    for (backend, threads) in backends {
+        entrants.push(Box::new(Ours::new(backend, threads.get(), inputs)?));
+    }
+    enter_crates(settings, inputs, &mut entrants)?;
+    if let Some(pytorch) = pytorch {
+        entrants.push(Box::new(pytorch.load(inputs)?));
+    }
+    Ok(entrants)
+}
+
+/// The check of each entrant; `None` when the user stopped it.
+fn verdicts(
+    workload: &Workload,
+    inputs: &InputSets,
+    entrants: &mut [Box<dyn Entrant + '_>],
+    progress: &Progress,
+) -> anyhow::Result<Option<Vec<Verdict>>> {
+    let expected = expect(inputs)?;
+    let mut verdicts = Vec::new();
+    for entrant in entrants {
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        progress.doing(format!("{}: checking {}", workload.name, entrant.name()));
+        verdicts.push(verify(&mut **entrant, &expected).with_context(|| workload.name.clone())?);
+    }
+    Ok(Some(verdicts))
 }
 
 #[cfg(feature = "rivals")]

@@ -8,37 +8,38 @@ const TOKENS_PER_TASK: usize = 16;
 
 /// Fills `target` (T x N) from the gradients, on the current pool.
 pub(super) fn unrotate(inputs: &OwnedInputs, pairing: Pairing, target: &mut [f32]) {
-    let dims = inputs.dims();
-    let (rows, rotary_dim) = (dims.rows(), dims.rotary_dim());
+    let rows = inputs.dims().rows();
     if rows == 0 {
         return;
     }
-    let views = inputs.views();
     target.par_chunks_mut(rows * TOKENS_PER_TASK).enumerate().for_each(|(task, chunk)| {
         for (index, row) in chunk.chunks_exact_mut(rows).enumerate() {
-            let token = task * TOKENS_PER_TASK + index;
-            let (batch, seq) = (token / dims.seq(), token % dims.seq());
-            let (cos, sin) = (views.cos.row(&[batch, seq]), views.sin.row(&[batch, seq]));
-            let heads = [
-                (&views.grad_query, dims.query_heads(), true),
-                (&views.grad_key, dims.kv_heads(), true),
-                (&views.grad_value, dims.kv_heads(), false),
-            ];
-            let mut parts = row.chunks_exact_mut(dims.head_dim());
-            for (view, count, rotated) in heads {
-                for (head, part) in (0..count).zip(&mut parts) {
-                    part.copy_from_slice(view.row(&[batch, head, seq]));
-                    if rotated {
-                        let part = &mut part[..rotary_dim];
-                        match pairing {
-                            Pairing::HalfSplit => half_split(part, cos, sin),
-                            Pairing::Interleaved => interleaved(part, cos, sin),
-                        }
-                    }
-                }
-            }
+            unrotate_token(inputs, pairing, task * TOKENS_PER_TASK + index, row);
         }
     });
+}
+
+/// Fills one row of U: the heads of query, key and value, one after the other.
+fn unrotate_token(inputs: &OwnedInputs, pairing: Pairing, token: usize, row: &mut [f32]) {
+    let (dims, views) = (inputs.dims(), inputs.views());
+    let (batch, seq) = (token / dims.seq(), token % dims.seq());
+    let (cos, sin) = (views.cos.row(&[batch, seq]), views.sin.row(&[batch, seq]));
+    let groups = [
+        (views.grad_query, dims.query_heads(), true),
+        (views.grad_key, dims.kv_heads(), true),
+        (views.grad_value, dims.kv_heads(), false),
+    ];
+    let mut parts = row.chunks_exact_mut(dims.head_dim());
+    for (view, heads, is_rotated) in groups {
+        for (head, part) in (0..heads).zip(&mut parts) {
+            part.copy_from_slice(view.row(&[batch, head, seq]));
+            match pairing {
+                _ if !is_rotated => {}
+                Pairing::HalfSplit => half_split(&mut part[..dims.rotary_dim()], cos, sin),
+                Pairing::Interleaved => interleaved(&mut part[..dims.rotary_dim()], cos, sin),
+            }
+        }
+    }
 }
 
 fn half_split(part: &mut [f32], cos: &[f32], sin: &[f32]) {
