@@ -34,7 +34,8 @@ OUT gets:
   grad_k_weight, grad_v_weight [K*D,E]
 
 All sizes are read from the shapes. R smaller than D rotates only the first R elements of each head. OUT appears \
-whole or not at all. IN is mapped into memory: do not shorten it while the command runs.";
+whole or not at all. IN is mapped into memory, and copied only where its data is not aligned to 4 bytes: \
+do not shorten it while the command runs.";
 
 /// Compute the gradients of hidden states and weights for the tensors of a file
 #[derive(Debug, Args)]

@@ -67,15 +67,23 @@ impl PyTorch {
     pub(crate) fn load<'a>(&'a mut self, inputs: &'a InputSets) -> anyhow::Result<Loaded<'a>> {
         let mut sets = Vec::new();
         for (index, set) in inputs.all().iter().enumerate() {
-            let path = self.folder.path().join(format!("inputs-{index}.f32"));
+            let path = self.input_path(index);
             let elems = write_raw(&path, set).with_context(|| format!("{}: cannot be written", path.display()))?;
             sets.push(json!({"path": path, "elems": elems}));
         }
         let style = inputs.problem.pairing;
         let request = json!({"do": "load", "sizes": inputs.problem.dims, "style": style, "sets": sets});
         let _: serde_json::Value = self.worker.ask(&request, HELLO_LIMIT)?;
+        // The worker has copies; hundreds of megabytes need not lie around, least of all after a kill.
+        for index in 0..inputs.all().len() {
+            drop(std::fs::remove_file(self.input_path(index)));
+        }
         let limit = run_limit(qkv_rope_op::Cost::of(&inputs.problem).flops);
         Ok(Loaded { pytorch: self, inputs, set: 0, limit })
+    }
+
+    fn input_path(&self, set: usize) -> PathBuf {
+        self.folder.path().join(format!("inputs-{set}.f32"))
     }
 
     fn output_path(&self) -> PathBuf {
@@ -132,6 +140,7 @@ impl Entrant for Loaded<'_> {
         let path = self.pytorch.output_path();
         let _: serde_json::Value = self.pytorch.worker.ask(&json!({"do": "save", "path": path}), self.limit)?;
         let bytes = std::fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
+        drop(std::fs::remove_file(&path));
         let mut outputs = OwnedOutputs::poisoned(&self.inputs.problem, 0);
         let (mut values, _) = bytes.as_chunks::<4>();
         for tensor in Tensor::OUTPUTS {
