@@ -192,6 +192,16 @@ mod tests {
     }
 
     #[test]
+    fn a_contestant_that_disagrees_is_named() {
+        let mut record = BenchRecord::example();
+        record.cases[0].contestants[1].failures = vec!["grad_k_weight: all zeros, the reference is not".to_owned()];
+        let text = text(&record);
+        assert!(text.contains("1.5e-7 FAILED"), "{text}");
+        let last = "s128b2 by pytorch, 2 threads: grad_k_weight: all zeros, the reference is not";
+        assert!(text.ends_with(last), "{text}");
+    }
+
+    #[test]
     fn an_incomplete_record_says_so_and_needs_no_samples() {
         let mut record = BenchRecord { complete: false, ..BenchRecord::example() };
         for contestant in &mut record.cases[0].contestants {

@@ -122,3 +122,44 @@ impl Row<'_> {
 fn normwise(checked: &Checked, tensor: Tensor) -> Option<f64> {
     checked.report.agreements.iter().find(|agreement| agreement.tensor == tensor).map(|agreement| agreement.normwise)
 }
+
+#[cfg(test)]
+mod tests {
+    use kernelproof_eval::check::{Bounds, Depth, Failure};
+    use qkv_rope_op::{Precision, SUITE};
+
+    use super::*;
+
+    fn checked(name: &str, backend: &str, random: bool, failures: Vec<Failure>) -> Checked {
+        let problem = Problem::new(SUITE[0].dims());
+        let report = Report {
+            backend: backend.to_owned(),
+            problem,
+            depth: Depth::Full,
+            bounds: Bounds::of(Precision::Ieee),
+            agreements: Vec::new(),
+            failures,
+        };
+        Checked { subject: Subject { name: name.to_owned(), problem, recipe: Recipe::Spread, seed: 7, random }, report }
+    }
+
+    #[test]
+    fn failures_are_counted_and_say_how_to_repeat_them() {
+        let unchanged = || Failure::InputChanged { tensor: Tensor::Cos };
+        let mut record = CheckRecord::new();
+        record.complete = true;
+        record.checked = vec![
+            checked("s128b2", "cpu-avx2", false, Vec::new()),
+            checked(
+                "s128b2",
+                "cpu-portable",
+                false,
+                vec![unchanged(), Failure::AllZero { tensor: Tensor::GradKWeight }],
+            ),
+            checked("B=1 S=3", "cpu-avx2", true, Vec::new()),
+            checked("B=1 S=4", "cpu-avx2", true, vec![unchanged()]),
+        ];
+        assert!(!record.passed());
+        insta::assert_snapshot!(record.text());
+    }
+}
