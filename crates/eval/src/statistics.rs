@@ -98,6 +98,15 @@ pub fn ratio_of_medians(pair: Pair<'_>) -> Option<Interval> {
     geometric_mean_of_ratios(&[pair])
 }
 
+/// The median over rounds of the ratio inside a round, so that what changes from round to round for both cancels.
+/// `None` when a side has no samples.
+pub fn median_of_ratios(pair: Pair<'_>) -> Option<f64> {
+    let rounds = pair.numerator.iter().zip(pair.denominator);
+    let mut ratios: Vec<f64> = rounds.map(|(&numerator, &denominator)| numerator as f64 / denominator as f64).collect();
+    ratios.sort_by(f64::total_cmp);
+    quantile(&ratios, 0.5)
+}
+
 /// The geometric mean over cases of the ratio of medians, with its interval; cases are resampled independently.
 /// `None` when any case has no ratio.
 pub fn geometric_mean_of_ratios(cases: &[Pair<'_>]) -> Option<Interval> {
@@ -140,6 +149,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_drift_that_both_share_cancels_inside_rounds() {
+        let pair = Pair { numerator: &[10, 20, 40], denominator: &[5, 10, 20] };
+        assert_eq!(median_of_ratios(pair), Some(2.0));
+        assert_eq!(median_of_ratios(Pair { numerator: &[1], denominator: &[] }), None);
+    }
 
     #[test]
     fn quartiles_are_those_of_numpy() {

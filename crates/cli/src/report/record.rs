@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
-use kernelproof_eval::statistics::{Quartiles, median};
+use kernelproof_eval::statistics::{Pair, Quartiles, median, median_of_ratios};
 use qkv_rope_op::{Cost, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -89,12 +89,24 @@ impl CaseRecord {
         Cost::of(&self.problem)
     }
 
-    /// The peak of the contestant's threads and instruction set, in GFLOP/s; of the fastest one measured where it chose
-    /// its own.
+    /// The peak of the contestant's threads and instruction set; the fastest one measured where it chose its own.
+    pub(crate) fn peak(&self, contestant: &ContestantRecord) -> Option<&PeakRecord> {
+        let same_isa = |peak: &&PeakRecord| contestant.isa.as_ref().is_none_or(|isa| *isa == peak.isa);
+        let peaks = self.peaks.iter().filter(|peak| peak.threads == contestant.threads).filter(same_isa);
+        peaks.max_by(|one, other| one.gflops().unwrap_or(0.0).total_cmp(&other.gflops().unwrap_or(0.0)))
+    }
+
+    /// As [`CaseRecord::peak`], in GFLOP/s.
     pub(crate) fn peak_gflops(&self, contestant: &ContestantRecord) -> Option<f64> {
-        let same_isa = |peak: &PeakRecord| contestant.isa.as_ref().is_none_or(|isa| *isa == peak.isa);
-        let peaks = self.peaks.iter().filter(|peak| peak.threads == contestant.threads && same_isa(peak));
-        peaks.filter_map(PeakRecord::gflops).max_by(f64::total_cmp)
+        self.peak(contestant)?.gflops()
+    }
+
+    /// The contestant's rate as a share of the peak: the median over rounds of the ratio inside a round, so that a clock
+    /// or a neighbour that changes during the run cancels.
+    pub(crate) fn share_of_peak(&self, contestant: &ContestantRecord) -> Option<f64> {
+        let peak = self.peak(contestant)?;
+        let times = Pair { numerator: &peak.samples_ns, denominator: &contestant.samples_ns };
+        Some(median_of_ratios(times)? * self.cost().flops as f64 / peak.flops as f64)
     }
 }
 

@@ -95,7 +95,7 @@ const COLUMNS: [Column; 10] = [
         Some(format!("{:.0}", contestant.median_ns()? / tokens as f64))
     }),
     plain("GFLOP/s", |case, contestant| Some(format!("{:.1}", gflops(case, contestant)?))),
-    plain("of peak", |case, contestant| Some(format!("{:.1} %", 100.0 * share_of_peak(case, contestant)?))),
+    plain("of peak", |case, contestant| Some(format!("{:.1} %", 100.0 * case.share_of_peak(contestant)?))),
     Column {
         header: "time / first",
         compares: true,
@@ -114,10 +114,6 @@ const fn plain(header: &'static str, cell: fn(&CaseRecord, &ContestantRecord) ->
 /// Achieved GFLOP/s of a contestant: the two products' operations over its median time.
 pub(crate) fn gflops(case: &CaseRecord, contestant: &ContestantRecord) -> Option<f64> {
     Some(case.cost().flops as f64 / contestant.median_ns()?)
-}
-
-fn share_of_peak(case: &CaseRecord, contestant: &ContestantRecord) -> Option<f64> {
-    Some(gflops(case, contestant)? / case.peak_gflops(contestant)?)
 }
 
 fn pair<'a>(case: &'a CaseRecord, contestant: &'a ContestantRecord) -> Option<Pair<'a>> {
@@ -147,9 +143,7 @@ fn totals(record: &BenchRecord) -> Vec<String> {
 fn share_line(record: &BenchRecord, index: usize) -> Option<String> {
     let shares = |at_least: usize| -> Vec<(f64, &str)> {
         let large = record.cases.iter().filter(|case| case.problem.dims.tokens() >= at_least);
-        large
-            .filter_map(|case| Some((share_of_peak(case, case.contestants.get(index)?)?, case.name.as_str())))
-            .collect()
+        large.filter_map(|case| Some((case.share_of_peak(case.contestants.get(index)?)?, case.name.as_str()))).collect()
     };
     let all = shares(0);
     let mean = geometric_mean(&all.iter().map(|&(share, _)| share).collect::<Vec<_>>())?;
