@@ -26,7 +26,7 @@ impl Blocking {
     pub(crate) fn of(isa: Isa) -> Self {
         let weight_bytes = 20 << 20;
         match isa {
-            Isa::Avx512 => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 16, weight_bytes },
+            Isa::Avx512 => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 8, weight_bytes },
             Isa::Avx2 => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 16, weight_bytes },
             Isa::Portable => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 24, weight_bytes },
         }

@@ -9,6 +9,7 @@ compile_error!("tensors of this operation need 64-bit addresses");
 
 mod backend;
 mod blocking;
+mod call;
 mod isa;
 mod kernel;
 mod pack;
