@@ -22,11 +22,11 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
-    /// The row of the table for `isa`. Measured; docs/notes/cpu-blocking.md has the alternatives.
+    /// The row of the table for `isa`. Measured; docs/notes/2026-12-01-cpu-kernels.md has the alternatives.
     pub(crate) fn of(isa: Isa) -> Self {
         let weight_bytes = 20 << 20;
         match isa {
-            Isa::Avx512 => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 8, weight_bytes },
+            Isa::Avx512 => Self { tokens: 768, terms: 768, task_rows: 256, task_panels: 8, weight_bytes },
             Isa::Avx2 => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 16, weight_bytes },
             Isa::Portable => Self { tokens: 512, terms: 512, task_rows: 256, task_panels: 24, weight_bytes },
         }
