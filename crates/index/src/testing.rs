@@ -1,0 +1,8 @@
+//! For tests of this crate.
+
+use std::path::PathBuf;
+
+/// The folder of committed records.
+pub(crate) fn records() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../records")
+}
