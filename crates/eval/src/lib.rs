@@ -5,6 +5,7 @@
 
 pub mod bandwidth;
 pub mod check;
+pub mod evaluation;
 pub mod flush;
 pub mod measure;
 pub mod statistics;
