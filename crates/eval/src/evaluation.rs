@@ -174,3 +174,6 @@ impl Evaluation {
         whole && !facts.quick && facts.evaluator.profile == "release" && self.cases.iter().all(CaseResult::may_rank)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,5 +7,6 @@ pub mod bandwidth;
 pub mod check;
 pub mod evaluation;
 pub mod flush;
+pub mod judge;
 pub mod measure;
 pub mod statistics;
