@@ -2,8 +2,10 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::identity::{Digest, NotCanonical, canonical};
+use crate::strict;
 
 /// The version of the kinds that this project defines.
 pub const API_VERSION: &str = "kernelproof/v1";
@@ -163,16 +165,29 @@ impl<S: Spec> Manifest<S> {
             }
         }
         let manifest: Self = typed(text)?;
+        let found: Value = typed(text)?;
+        if let Some(difference) = strict::difference("", &found, &to_value(&manifest)?, 0.0) {
+            let field = difference.field.trim_start_matches('.').to_owned();
+            return Err(Invalid { field, ..difference }.into());
+        }
         manifest.spec.validate()?;
         manifest.digest()?;
         Ok(manifest)
     }
 
-    /// The identity: SHA-256 of the canonical JSON of `{apiVersion, kind, spec}`.
+    /// The identity: SHA-256 of [`Manifest::canonical`].
     ///
     /// # Errors
     /// When a number in it has no canonical form.
     pub fn digest(&self) -> Result<Digest, NotCanonical> {
+        Ok(Digest::of(&self.canonical()?))
+    }
+
+    /// The canonical JSON of `{apiVersion, kind, spec}`.
+    ///
+    /// # Errors
+    /// When a number in it has no canonical form.
+    pub fn canonical(&self) -> Result<Vec<u8>, NotCanonical> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Identified<'a, S> {
@@ -181,7 +196,7 @@ impl<S: Spec> Manifest<S> {
             spec: &'a S,
         }
         let Self { api_version, kind, spec, .. } = self;
-        Ok(Digest::of(&canonical(&Identified { api_version, kind, spec })?))
+        canonical(&Identified { api_version, kind, spec })
     }
 
     /// The manifest as people read it, ending with a line end.
@@ -191,6 +206,10 @@ impl<S: Spec> Manifest<S> {
     pub fn text(&self) -> Result<String, NotCanonical> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
+}
+
+fn to_value<T: Serialize>(value: &T) -> Result<Value, NotCanonical> {
+    Ok(serde_json::to_value(value)?)
 }
 
 fn typed<T: DeserializeOwned>(text: &[u8]) -> Result<T, ManifestError> {

@@ -1,5 +1,8 @@
 //! For tests of this crate.
 
+#[path = "../tests/bundles/example.rs"]
+pub(crate) mod example;
+
 use std::path::PathBuf;
 
 /// The folder of committed records.
