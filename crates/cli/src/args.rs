@@ -45,6 +45,7 @@ pub(crate) enum Command {
     Check(commands::check::CheckArgs),
     Bench(commands::bench::BenchArgs),
     Report(commands::report::ReportArgs),
+    Verify(commands::verify::VerifyArgs),
     Plan(commands::plan::PlanArgs),
     Peak(commands::peak::PeakArgs),
     Cases(commands::cases::CasesArgs),

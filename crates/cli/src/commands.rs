@@ -10,3 +10,4 @@ pub(crate) mod plan;
 pub(crate) mod quick;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod verify;

@@ -41,6 +41,7 @@ fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Check(args) => commands::check::execute(&args),
         Command::Bench(args) => commands::bench::execute(&args),
         Command::Report(args) => commands::report::execute(&args),
+        Command::Verify(args) => commands::verify::execute(&args),
         Command::Plan(args) => commands::plan::execute(&args),
         Command::Peak(args) => commands::peak::execute(&args),
         Command::Cases(args) => commands::cases::execute(&args),

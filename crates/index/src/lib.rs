@@ -8,6 +8,7 @@
 extern crate self as kernelproof_index;
 
 pub mod bundle;
+pub mod cohort;
 pub mod environment;
 pub mod external;
 pub mod figures;
