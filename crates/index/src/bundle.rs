@@ -5,6 +5,7 @@
 //! | `operation.json`, `suite.json`, `implementation.json`, `protocol.json`, `environment.json` | manifests |
 //! | `run.json` | the run's manifest, with every sample |
 //! | `figures.json` | what is computed from it |
+//! | `solution.json` | the solution that was run, where it is one; its digest is part of the implementation |
 //! | `*.log` | what was printed |
 //! | `SHA256SUMS` | the digests of the others, for `sha256sum -c` |
 //!
@@ -40,6 +41,7 @@ const IMPLEMENTATION: &str = "implementation.json";
 const PROTOCOL: &str = "protocol.json";
 const ENVIRONMENT: &str = "environment.json";
 const RUN: &str = "run.json";
+pub(crate) const SOLUTION: &str = "solution.json";
 pub(crate) const FIGURES: &str = "figures.json";
 
 /// The operation of this project, as committed.
@@ -60,6 +62,17 @@ pub struct Bundle {
     pub environment: Manifest<Environment>,
     /// What was seen.
     pub run: Manifest<Run>,
+    /// The solution's file, where the implementation is one and may be handed on.
+    pub solution: Option<Vec<u8>>,
+    /// What was printed, by file name.
+    pub logs: BTreeMap<String, Vec<u8>>,
+}
+
+/// What belongs to a run beside the evaluation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attached {
+    /// The solution's file.
+    pub solution: Option<Vec<u8>>,
     /// What was printed, by file name.
     pub logs: BTreeMap<String, Vec<u8>>,
 }
@@ -69,7 +82,8 @@ impl Bundle {
     ///
     /// # Errors
     /// When the evaluation holds something that no record may.
-    pub fn of(evaluation: Evaluation, logs: BTreeMap<String, Vec<u8>>) -> Result<Self, ManifestError> {
+    pub fn of(evaluation: Evaluation, attached: Attached) -> Result<Self, ManifestError> {
+        let Attached { solution, logs } = attached;
         let operation = Manifest::new(Manifest::<Operation>::parse(OUR_OPERATION.as_bytes())?.spec);
         let suite = Manifest::new(Suite::ours(operation.digest()?));
         let implementation = Manifest::new(Implementation::of(&evaluation)?);
@@ -88,7 +102,7 @@ impl Bundle {
         protocol.spec.validate()?;
         environment.spec.validate()?;
         run.spec.validate()?;
-        Ok(Self { operation, suite, implementation, protocol, environment, run, logs })
+        Ok(Self { operation, suite, implementation, protocol, environment, run, solution, logs })
     }
 
     /// The name of its folder: day, implementation, and the first digits of the run's identity.
@@ -109,6 +123,7 @@ impl Bundle {
     /// When something in it has no canonical form.
     pub fn files(&self) -> Result<Files, ManifestError> {
         let mut files = self.logs.clone();
+        files.extend(self.solution.iter().map(|text| (SOLUTION.to_owned(), text.clone())));
         let manifests = [
             (OPERATION, self.operation.canonical()?),
             (SUITE, self.suite.canonical()?),
@@ -135,6 +150,7 @@ impl Bundle {
             protocol: manifest(files, PROTOCOL)?,
             environment: manifest(files, ENVIRONMENT)?,
             run: manifest(files, RUN)?,
+            solution: files.all().get(SOLUTION).cloned(),
             logs: logs.map(|(name, text)| (name.clone(), text.clone())).collect(),
         })
     }

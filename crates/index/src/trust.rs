@@ -39,7 +39,7 @@ impl Standing {
         let identified = !binaries.is_empty() || digest.is_some() || !software.is_empty();
         let facts = [
             (known(author), "the implementation's author"),
-            (known(repository), "where its source is"),
+            (known(repository) || bundle.solution.is_some(), "where its source is"),
             (known(commit) || digest.is_some(), "which version of its source"),
             (known(licence), "its licence"),
             (known(install), "how to install it"),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::bundle::{self, Bundle, BundleError, FIGURES, Files};
+use crate::bundle::{self, Bundle, BundleError, FIGURES, Files, SOLUTION};
 use crate::environment::Environment;
 use crate::figures::Figures;
 use crate::identity::Digest;
@@ -90,6 +90,9 @@ fn hold_together(
             find(file, format!("is not what the run says: {difference}"));
         }
     }
+    if let Some(what) = solution(bundle) {
+        find(SOLUTION, what);
+    }
     if let Some(what) = figures(files, bundle) {
         find(FIGURES, what);
     }
@@ -131,6 +134,18 @@ fn differs<S: Spec>(manifest: &Manifest<S>, expected: S) -> Result<Option<String
     let value = |spec: &S| serde_json::to_value(spec).map_err(crate::identity::NotCanonical::from);
     let difference = strict::difference("spec", &value(&manifest.spec)?, &value(&expected)?, 0.0);
     Ok(difference.map(|difference| difference.to_string()))
+}
+
+/// What is wrong with the solution's file: it must be the one that was evaluated.
+fn solution(bundle: &Bundle) -> Option<String> {
+    let found = Digest::of(bundle.solution.as_ref()?);
+    let expected = bundle.implementation.spec.source.digest;
+    let differs = || format!("found {found}, expected {} as the implementation says", told(expected));
+    (Some(found) != expected).then(differs)
+}
+
+fn told(digest: Option<Digest>) -> String {
+    digest.map_or_else(|| "nothing".to_owned(), |digest| digest.to_string())
 }
 
 /// What is wrong with the stored figures: they are computed again from the samples.

@@ -8,17 +8,20 @@ use kernelproof_eval::evaluation::{
     Round, SCHEMA, Source, Status, Telemetry,
 };
 use kernelproof_index::Bundle;
+use kernelproof_index::bundle::Attached;
 use qkv_rope_op::{Case, Precision, Problem, SUITE, Tensor};
 
 /// Samples of each case.
 pub(crate) const TIMED_CALLS: u32 = 5;
 
 pub(crate) fn bundle() -> Bundle {
-    Bundle::of(evaluation(), logs()).expect("it is consistent")
+    Bundle::of(evaluation(), attached()).expect("it is consistent")
 }
 
-pub(crate) fn logs() -> BTreeMap<String, Vec<u8>> {
-    BTreeMap::from([("evaluation.log".to_owned(), b"2 cases passed\n".to_vec())])
+/// A log and no solution.
+pub(crate) fn attached() -> Attached {
+    let logs = BTreeMap::from([("evaluation.log".to_owned(), b"2 cases passed\n".to_vec())]);
+    Attached { solution: None, logs }
 }
 
 /// Two cases that passed.

@@ -90,7 +90,7 @@ fn many_writers_at_once_leave_one_whole_bundle() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let mut other = example::evaluation();
     other.observed = "2026-01-03T00:00:00Z".to_owned();
-    let other = kernelproof_index::Bundle::of(other, example::logs()).expect("it is consistent");
+    let other = kernelproof_index::Bundle::of(other, example::attached()).expect("it is consistent");
     let one = example::bundle();
     std::thread::scope(|scope| {
         for writer in 0..16 {

@@ -3,8 +3,8 @@
 use std::fs;
 
 use kernelproof_eval::evaluation::{Evaluation, Status};
-use kernelproof_index::bundle::{Files, SUMS, write};
-use kernelproof_index::{Bundle, verify};
+use kernelproof_index::bundle::{Attached, Files, SUMS, write};
+use kernelproof_index::{Bundle, Digest, verify};
 
 use crate::example;
 
@@ -12,7 +12,7 @@ use crate::example;
 fn found(change: impl FnOnce(&mut Evaluation)) -> Vec<String> {
     let mut evaluation = example::evaluation();
     change(&mut evaluation);
-    let bundle = Bundle::of(evaluation, example::logs()).expect("it can be told");
+    let bundle = Bundle::of(evaluation, example::attached()).expect("it can be told");
     let parent = tempfile::tempdir().expect("a temporary folder");
     let written = write(&bundle, parent.path()).expect("it is writable");
     verify(written.folder()).expect("it is a bundle").0.findings
@@ -71,6 +71,22 @@ fn figures_that_are_not_those_of_the_samples() {
     assert_finds(&findings, "figures.json: is not what the samples give: figures.measured.geometric_mean_ns: found 1");
     assert_finds(&found_in("figures.json", "\"passed\": 2", "\"passed\": 3"), "found 3, expected 2");
     assert_finds(&found_in("figures.json", "\"throttled\": false", "\"throttled\": true"), "cases[0].throttled");
+}
+
+#[test]
+fn a_solution_that_is_not_the_one_that_was_run() {
+    let (right, wrong) = (b"{}".to_vec(), b"{ }".to_vec());
+    let found = |solution: &[u8]| {
+        let mut evaluation = example::evaluation();
+        evaluation.implementation.source.digest = Some(Digest::of(b"{}").to_string());
+        let attached = Attached { solution: Some(solution.to_vec()), ..example::attached() };
+        let bundle = Bundle::of(evaluation, attached).expect("it can be told");
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let written = write(&bundle, parent.path()).expect("it is writable");
+        verify(written.folder()).expect("it is a bundle").0.findings
+    };
+    assert_eq!(found(&right), Vec::<String>::new());
+    assert_finds(&found(&wrong), "solution.json: found sha256:");
 }
 
 #[test]
