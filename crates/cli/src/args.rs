@@ -44,6 +44,7 @@ pub(crate) enum Command {
     Quick(commands::quick::QuickArgs),
     Check(commands::check::CheckArgs),
     Bench(commands::bench::BenchArgs),
+    Eval(commands::eval::EvalArgs),
     Report(commands::report::ReportArgs),
     Plan(commands::plan::PlanArgs),
     Peak(commands::peak::PeakArgs),
