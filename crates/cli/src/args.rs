@@ -44,6 +44,7 @@ pub(crate) enum Command {
     Quick(commands::quick::QuickArgs),
     Check(commands::check::CheckArgs),
     Bench(commands::bench::BenchArgs),
+    Eval(commands::eval::EvalArgs),
     Report(commands::report::ReportArgs),
     Verify(commands::verify::VerifyArgs),
     Plan(commands::plan::PlanArgs),

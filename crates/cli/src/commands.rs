@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod cases;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod eval;
 pub(crate) mod inputs;
 pub(crate) mod peak;
 pub(crate) mod plan;

@@ -53,6 +53,32 @@ pub trait Subject {
     }
 }
 
+impl<S: Subject + ?Sized> Subject for &mut S {
+    fn begin(&mut self, problem: &Problem, layout: &Layout) -> Result<(), Fault> {
+        (**self).begin(problem, layout)
+    }
+
+    fn point(&mut self, places: &Places) -> Result<(), Fault> {
+        (**self).point(places)
+    }
+
+    fn memory(&mut self) -> &mut [f32] {
+        (**self).memory()
+    }
+
+    fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault> {
+        (**self).call(places, clock)
+    }
+
+    fn settle(&mut self) {
+        (**self).settle();
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        (**self).end()
+    }
+}
+
 /// A backend in this process, timed right around its call.
 pub struct InProcess<'b> {
     backend: &'b dyn Backend,
