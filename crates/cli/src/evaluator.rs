@@ -2,6 +2,7 @@
 
 pub(crate) mod ceilings;
 pub(crate) mod exclusive;
+pub(crate) mod exploits;
 mod facts;
 pub(crate) mod table;
 mod telemetry;

@@ -33,6 +33,8 @@ pub(crate) struct Script {
     /// Name of the file.
     pub(crate) file: &'static str,
     pub(crate) text: &'static str,
+    /// Variables of its environment.
+    pub(crate) environment: &'static [(&'static str, &'static str)],
 }
 
 /// Why an answer did not come, or was none.
@@ -120,6 +122,7 @@ impl Worker {
             .arg(folder.join(script.file))
             .env("OMP_NUM_THREADS", threads.to_string())
             .env("MKL_NUM_THREADS", threads.to_string())
+            .envs(script.environment.iter().copied())
             .env_remove("PYTHONSAFEPATH")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -286,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    const SCRIPT: Script = Script { label: "pytorch", file: "script.py", text: "" };
+    const SCRIPT: Script = Script { label: "pytorch", file: "script.py", text: "", environment: &[] };
 
     /// A worker that is a shell script, which gets the name of the Python script as its argument.
     fn worker(folder: &Path, script: &str) -> Worker {

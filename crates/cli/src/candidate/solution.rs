@@ -200,7 +200,7 @@ mod tests {
         assert!(message(|value| value["spec"]["entry_point"] = json!("kernel.py")).contains("file::function"));
         assert!(message(|value| value["spec"]["entry_point"] = json!("other.py::run")).contains("not among"));
         assert!(message(|value| value["sources"] = json!([])).contains("not among"));
-        assert!(message(|value| drop(value["spec"].take())).contains("spec"));
+        assert!(message(|value| drop(value["spec"].take())).contains("Spec"));
     }
 
     #[test]

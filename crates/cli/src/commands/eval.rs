@@ -13,7 +13,7 @@ use rand::RngExt as _;
 use crate::args::{JsonArg, ModeArgs, WorkloadArgs, parse_threads};
 use crate::bundles;
 use crate::evaluator::exclusive::Exclusive;
-use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, parse_who, table};
+use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, exploits, parse_who, table};
 use crate::failure::Exit;
 use crate::interrupt;
 use crate::machine;
@@ -24,6 +24,7 @@ Examples:
   kernelproof eval --all -o records/runs
   kernelproof eval --impl cpu-avx2 --case s1024b2
   kernelproof eval --solution solution.json --all --quick --python ~/venv/bin/python
+  kernelproof eval --self-test                 cheats that must be rejected, honest oddities that must pass
 
 An evaluation checks 10 rounds of fresh inputs against f64 (the first in full), then times 50 calls with new contents at new \
 addresses and cold caches, and looks at the outputs of every one of them. A solution runs in a process of its own, which \
@@ -46,6 +47,9 @@ pub(crate) struct EvalArgs {
     /// A solution in SOL-ExecBench's format (pytorch, triton, cuda_cpp)
     #[arg(long, value_name = "FILE", conflicts_with = "implementation")]
     solution: Option<PathBuf>,
+    /// Judge the evaluator: run its exploit suite and print the mutation score
+    #[arg(long, conflicts_with_all = ["implementation", "solution", "cases", "all", "dims", "baseline", "output", "quick"])]
+    self_test: bool,
     #[command(flatten)]
     workload: WorkloadArgs,
     #[command(flatten)]
@@ -121,6 +125,9 @@ impl ResourceArgs {
 
 /// Runs the command.
 pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
+    if args.self_test {
+        return self_test(args);
+    }
     let settings = Settings {
         workloads: args.workload.workloads()?,
         mode: args.mode,
@@ -145,6 +152,18 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
     }
     let passed = evaluation.cases.iter().all(|case| case.status == Status::Passed);
     Ok(if passed { Exit::Success } else { Exit::CheckFailed })
+}
+
+fn self_test(args: &EvalArgs) -> anyhow::Result<Exit> {
+    interrupt::listen()?;
+    let test = exploits::run(&args.resources.resources(), args.rules.rules().secret_seed)?;
+    output::result(args.json.json.as_ref(), &test, &table::self_test(&test))?;
+    let right = test.findings.iter().all(exploits::Finding::is_right);
+    Ok(match (test.complete, right) {
+        (false, _) => Exit::Interrupted,
+        (true, true) => Exit::Success,
+        (true, false) => Exit::CheckFailed,
+    })
 }
 
 /// An evaluation that went to its end.

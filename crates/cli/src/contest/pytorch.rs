@@ -14,8 +14,12 @@ use super::{Entrant, InputSets};
 use crate::failure::Failure;
 use crate::python::{HELLO_LIMIT, Script, Worker};
 
-const SCRIPT: Script =
-    Script { label: "pytorch", file: "pytorch_worker.py", text: include_str!("../../python/pytorch_worker.py") };
+const SCRIPT: Script = Script {
+    label: "pytorch",
+    file: "pytorch_worker.py",
+    text: include_str!("../../python/pytorch_worker.py"),
+    environment: &[],
+};
 
 /// Beyond what any call needs on a machine that works: 60 s, and as if it did one GFLOP/s.
 fn run_limit(flops: u128) -> Duration {

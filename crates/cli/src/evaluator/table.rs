@@ -2,6 +2,7 @@
 
 use kernelproof_eval::evaluation::{Aggregates, CaseResult, Evaluation, Origin};
 
+use super::exploits::{Kind, SelfTest};
 use crate::report::table::Table;
 
 const NONE: &str = "-";
@@ -72,4 +73,33 @@ fn foot(evaluation: &Evaluation) -> String {
 fn light(name: &str, aggregates: &Aggregates) -> Option<String> {
     let (share, worst) = (aggregates.share_of_light?, aggregates.worst_ratio?);
     Some(format!("{} of the speed of light by {name}, worst case {worst:.2} times it", percent(share)))
+}
+
+/// A line for each solution of the exploit suite, then the mutation score.
+pub(crate) fn self_test(test: &SelfTest) -> String {
+    let mut table = Table::new(&["solution", "runs in", "must be", "verdict", ""]);
+    for finding in &test.findings {
+        let place = match finding.kind {
+            Kind::InProcess => "this process",
+            Kind::Solution => "a worker",
+        };
+        let expected: Vec<&str> = finding.expected.iter().map(|status| status.name()).collect();
+        let verdict = if finding.is_right() { "ok" } else { "WRONG" };
+        let cells = [&finding.name, place, &expected.join(" or "), finding.found.name(), verdict];
+        table.row(cells.map(str::to_owned));
+    }
+    let ((rejected, cheats), (accepted, honest)) = (test.score(true), test.score(false));
+    let mut lines = vec![
+        table.to_string(),
+        String::new(),
+        format!(
+            "mutation score: {rejected} of {cheats} cheats rejected for the right reason, {accepted} of {honest} honest accepted"
+        ),
+        "does not apply to a CPU: unjoined streams, persisting L2, CUDA graphs, kernels in some calls only".to_owned(),
+    ];
+    lines.extend(test.not_run.as_ref().map(|(count, why)| format!("not run: {count} solutions ({why})")));
+    let wrong = test.findings.iter().filter(|finding| !finding.is_right());
+    lines
+        .extend(wrong.map(|finding| format!("{}: {}", finding.name, finding.detail.as_deref().unwrap_or("no detail"))));
+    lines.join("\n")
 }
