@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Bench(commands::bench::BenchArgs),
     Eval(commands::eval::EvalArgs),
     Report(commands::report::ReportArgs),
+    Replay(commands::replay::ReplayArgs),
+    Verify(commands::verify::VerifyArgs),
     Plan(commands::plan::PlanArgs),
     Peak(commands::peak::PeakArgs),
     Cases(commands::cases::CasesArgs),

@@ -9,5 +9,7 @@ pub(crate) mod inputs;
 pub(crate) mod peak;
 pub(crate) mod plan;
 pub(crate) mod quick;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod verify;

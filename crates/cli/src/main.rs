@@ -3,6 +3,7 @@
 //! One file per command in `commands`; what several share has its own module. Only `output` prints.
 
 mod args;
+mod bundles;
 mod candidate;
 mod commands;
 mod contest;
@@ -45,6 +46,8 @@ fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Bench(args) => commands::bench::execute(&args),
         Command::Eval(args) => commands::eval::execute(&args),
         Command::Report(args) => commands::report::execute(&args),
+        Command::Replay(args) => commands::replay::execute(&args),
+        Command::Verify(args) => commands::verify::execute(&args),
         Command::Plan(args) => commands::plan::execute(&args),
         Command::Peak(args) => commands::peak::execute(&args),
         Command::Cases(args) => commands::cases::execute(&args),

@@ -26,6 +26,9 @@ pub(crate) struct Solution {
     /// `sha256:…` of the file.
     #[serde(skip)]
     pub(crate) digest: String,
+    /// The file itself, which goes into the record.
+    #[serde(skip)]
+    pub(crate) file: Vec<u8>,
 }
 
 /// How it is built and called.
@@ -88,6 +91,7 @@ impl Solution {
         solution.validate()?;
         let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         solution.digest = format!("sha256:{digest}");
+        solution.file = bytes.to_vec();
         Ok(solution)
     }
 

@@ -4,24 +4,24 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args;
-use kernelproof_eval::evaluation::{Evaluation, SCHEMA, Status};
+use kernelproof_eval::evaluation::{Evaluation, Status};
 use kernelproof_eval::judge::Rules;
 use qkv_rope_cpu::Isa;
 use rand::RngExt as _;
 
 use crate::args::{JsonArg, ModeArgs, WorkloadArgs, parse_threads};
+use crate::bundles;
 use crate::evaluator::exclusive::Exclusive;
 use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, exploits, parse_who, table};
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::interrupt;
 use crate::machine;
 use crate::output;
 
 const AFTER_HELP: &str = "\
 Examples:
-  kernelproof eval --all -o evaluation
+  kernelproof eval --all -o records/runs
   kernelproof eval --impl cpu-avx2 --case s1024b2
   kernelproof eval --solution solution.json --all --quick --python ~/venv/bin/python
   kernelproof eval --self-test                 cheats that must be rejected, honest oddities that must pass
@@ -58,12 +58,12 @@ pub(crate) struct EvalArgs {
     rules: RulesArgs,
     #[command(flatten)]
     resources: ResourceArgs,
-    /// An evaluation to score against: T_b of the score
-    #[arg(long, value_name = "FILE")]
+    /// A run's bundle to score against: T_b of the score
+    #[arg(long, value_name = "BUNDLE")]
     baseline: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
-    /// Write the evaluation to DIR/evaluation.json; the folder is made when it is missing
+    /// Write the run as a bundle into a new folder under DIR, such as records/runs
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct RulesArgs {
 
 impl RulesArgs {
     pub(crate) fn rules(&self) -> Rules {
-        let secret = self.secret_seed.unwrap_or_else(|| rand::rng().random_range(0..SEEDS));
+        let secret = self.secret_seed.unwrap_or_else(secret_seed);
         if self.quick { Rules::quick(self.seed, secret) } else { Rules::full(self.seed, secret) }
     }
 }
@@ -108,9 +108,14 @@ pub(crate) struct ResourceArgs {
 
 impl ResourceArgs {
     pub(crate) fn resources(&self) -> Resources {
-        let all = || NonZeroUsize::new(machine::threads_available()).unwrap_or(NonZeroUsize::MIN);
+        let all = NonZeroUsize::new(machine::threads_available()).unwrap_or(NonZeroUsize::MIN);
+        self.resources_with(all)
+    }
+
+    /// What was asked for, or `threads` where no number of threads was.
+    pub(crate) fn resources_with(&self, threads: NonZeroUsize) -> Resources {
         Resources {
-            threads: self.threads.unwrap_or_else(all),
+            threads: self.threads.unwrap_or(threads),
             python: self.python.clone(),
             call_limit: Duration::from_secs(self.call_limit),
             memory_bytes: self.memory_limit << 20,
@@ -123,7 +128,6 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
     if args.self_test {
         return self_test(args);
     }
-    let target = args.output.as_deref().map(new_file).transpose()?;
     let settings = Settings {
         workloads: args.workload.workloads()?,
         mode: args.mode,
@@ -136,19 +140,16 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
         (None, Some(who)) => who.clone(),
         (None, None) => Who::Cpu(Isa::detect()),
     };
-    let _machine = Exclusive::take()?;
-    interrupt::listen()?;
-    let mut candidate = Candidate::open(&who, &settings.limits)?;
-    let mut known = ceilings::measured(settings.limits.threads)?;
-    known.extend(ceilings::stated(&machine::Machine::here().cpu, settings.limits.threads));
-    let Some(evaluation) = evaluator::evaluate(&settings, &mut candidate, known)? else {
-        output::note("stopped: nothing was written, because part of an evaluation is none");
-        return Ok(Exit::Interrupted);
-    };
-    if let Some(target) = &target {
-        save(target, &evaluation)?;
+    if args.output.is_some() {
+        bundles::require_suite(&settings)?;
     }
+    let Some(Conducted { evaluation, solution }) = conduct(&who, &settings)? else { return Ok(Exit::Interrupted) };
+    let written = args.output.as_deref().map(|parent| bundles::write(parent, &evaluation, solution));
+    // A run that cannot be stored is still shown.
     output::result(args.json.json.as_ref(), &evaluation, &table::text(&evaluation))?;
+    if let Some(folder) = written.transpose()? {
+        output::note(&format!("wrote {}", folder.display()));
+    }
     let passed = evaluation.cases.iter().all(|case| case.status == Status::Passed);
     Ok(if passed { Exit::Success } else { Exit::CheckFailed })
 }
@@ -165,38 +166,39 @@ fn self_test(args: &EvalArgs) -> anyhow::Result<Exit> {
     })
 }
 
-/// The file that will be written, refused at once when it is there: records are never edited in place.
-fn new_file(folder: &Path) -> Result<PathBuf, Failure> {
-    let path = folder.join("evaluation.json");
-    if path.exists() {
-        let message = format!("{}: is there already, and evaluations are never replaced", path.display());
-        return Err(Failure::input(message).help("name another folder with -o"));
-    }
-    if folder.exists() && !folder.is_dir() {
-        return Err(Failure::input(format!("{}: is no folder", folder.display())));
-    }
-    Ok(path)
+/// An evaluation that went to its end.
+pub(crate) struct Conducted {
+    pub(crate) evaluation: Evaluation,
+    /// The solution's file, where one was judged.
+    pub(crate) solution: Option<Vec<u8>>,
 }
 
-fn save(path: &Path, evaluation: &Evaluation) -> anyhow::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
-    }
-    output::save_json(path, evaluation)
-}
-
-/// Reads an evaluation.
+/// Judges an implementation, alone on this machine; `None` when the user stopped it.
 ///
 /// # Errors
-/// When the file cannot be read or is none.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Evaluation> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("{shown}: cannot be read"))?;
-    let evaluation: Evaluation =
-        serde_json::from_slice(&bytes).with_context(|| format!("{shown}: is no evaluation"))?;
-    if evaluation.schema != SCHEMA {
-        let message = format!("{shown}: found schema {:?}, expected {SCHEMA:?}", evaluation.schema);
-        return Err(Failure::input(message).into());
-    }
-    Ok(evaluation)
+/// When another measurement is running, or the implementation is not available.
+pub(crate) fn conduct(who: &Who, settings: &Settings) -> anyhow::Result<Option<Conducted>> {
+    let _machine = Exclusive::take()?;
+    interrupt::listen()?;
+    let mut candidate = Candidate::open(who, &settings.limits)?;
+    let mut known = ceilings::measured(settings.limits.threads)?;
+    known.extend(ceilings::stated(&machine::Machine::here().cpu, settings.limits.threads));
+    let Some(evaluation) = evaluator::evaluate(settings, &mut candidate, known)? else {
+        output::note("stopped: nothing was written, because part of an evaluation is none");
+        return Ok(None);
+    };
+    Ok(Some(Conducted { evaluation, solution: candidate.solution_file() }))
+}
+
+/// A seed that nobody knows yet.
+pub(crate) fn secret_seed() -> u64 {
+    rand::rng().random_range(0..SEEDS)
+}
+
+/// Reads the evaluation of a run's bundle.
+///
+/// # Errors
+/// When it cannot be read or does not verify.
+fn read(folder: &Path) -> anyhow::Result<Evaluation> {
+    Ok(bundles::read(folder)?.run.spec.evaluation)
 }

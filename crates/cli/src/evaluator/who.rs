@@ -24,6 +24,8 @@ pub(crate) enum Who {
     Cpu(Isa),
     /// A solution file.
     Solution(PathBuf),
+    /// The contents of one.
+    Text(Vec<u8>),
 }
 
 /// Reads `cpu-avx2`, or the name of a file that ends in `.json`.
@@ -55,6 +57,7 @@ impl Candidate {
         match who {
             Who::Cpu(isa) => Ok(Self::Cpu(device::cpu(Some(*isa), resources.threads)?)),
             Who::Solution(path) => Self::solution(Solution::read(path)?, resources),
+            Who::Text(text) => Self::solution(Solution::parse(text)?, resources),
         }
     }
 
@@ -88,6 +91,15 @@ impl Candidate {
             Self::Cpu(backend) => Box::new(InProcess::new(backend)),
             #[cfg(target_os = "linux")]
             Self::External(external) => Box::new(&mut **external),
+        }
+    }
+
+    /// The file that it came in, where it did.
+    pub(crate) fn solution_file(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Cpu(_) => None,
+            #[cfg(target_os = "linux")]
+            Self::External(external) => Some(external.solution().file.clone()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The binary as a user meets it: every command, every exit code, every error message.
 
 mod bench;
+mod bundles;
 mod check;
 mod files;
 mod hostile;

@@ -44,8 +44,7 @@ pub struct CaseResult {
 pub struct Round {
     /// Seed of its inputs.
     pub seed: u64,
-    /// How much was compared.
-    #[serde(flatten)]
+    /// How much was compared. Not flattened: the sample has a seed of its own.
     pub depth: Depth,
     /// Each output against the f64 reference.
     pub agreements: Vec<Agreement>,
