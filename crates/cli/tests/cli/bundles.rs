@@ -75,8 +75,10 @@ fn a_quick_evaluation_makes_a_bundle_that_verifies_and_replays() {
     let folder = Folder::new();
     folder.succeed(&[&QUICK[..], &["-o", "runs"]].concat());
     let elsewhere = Folder::new();
-    let entries: Vec<PathBuf> =
-        std::fs::read_dir(folder.path("runs")).expect("readable").map(|entry| entry.expect("readable").path()).collect();
+    let entries: Vec<PathBuf> = std::fs::read_dir(folder.path("runs"))
+        .expect("readable")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     let [run] = entries.as_slice() else { panic!("one run, found {entries:?}") };
     let run = run.to_string_lossy();
     assert!(run.contains("-cpu-portable-"), "{run}");
