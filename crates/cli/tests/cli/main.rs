@@ -6,4 +6,5 @@ mod files;
 mod hostile;
 mod messages;
 mod plain;
+mod readme;
 mod run;
