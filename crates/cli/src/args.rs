@@ -44,6 +44,7 @@ pub(crate) enum Command {
     Quick(commands::quick::QuickArgs),
     Check(commands::check::CheckArgs),
     Bench(commands::bench::BenchArgs),
+    Compare(commands::compare::CompareArgs),
     Eval(commands::eval::EvalArgs),
     Report(commands::report::ReportArgs),
     Replay(commands::replay::ReplayArgs),

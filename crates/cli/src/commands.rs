@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod cases;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod eval;
 pub(crate) mod inputs;

@@ -1,6 +1,7 @@
 //! One evaluation from settings to data.
 
 pub(crate) mod ceilings;
+pub(crate) mod compare;
 pub(crate) mod exclusive;
 pub(crate) mod exploits;
 mod facts;

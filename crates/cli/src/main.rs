@@ -44,6 +44,7 @@ fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Quick(args) => commands::quick::execute(&args),
         Command::Check(args) => commands::check::execute(&args),
         Command::Bench(args) => commands::bench::execute(&args),
+        Command::Compare(args) => commands::compare::execute(&args),
         Command::Eval(args) => commands::eval::execute(&args),
         Command::Report(args) => commands::report::execute(&args),
         Command::Replay(args) => commands::replay::execute(&args),

@@ -6,6 +6,7 @@
 
 mod arena;
 mod contents;
+mod duel;
 mod rounds;
 mod spot;
 mod subject;
@@ -13,6 +14,7 @@ mod timing;
 mod turn;
 
 pub use arena::{Layout, Places, Span};
+pub use duel::{Duel, SIDES, duel};
 pub use subject::{Fault, InProcess, Subject};
 
 use std::ops::ControlFlow;
@@ -124,7 +126,7 @@ fn judged(
     let layout = Layout::new(result.problem.dims);
     subject.begin(&result.problem, &layout)?;
     let mut turns = Turns::new(subject, result.problem, layout, rules.secret_seed);
-    rounds::check(&mut turns, rules, bench, result)?;
+    rounds::check(&mut turns, rules, bench, &mut result.rounds)?;
     timing::time(&mut turns, rules, bench, result)?;
     turns.subject.end()?;
     let least_ns = (bench.least_ns)(result.cost());

@@ -5,6 +5,7 @@
 
 pub mod bandwidth;
 pub mod check;
+pub mod comparison;
 pub mod evaluation;
 pub mod flush;
 pub mod judge;

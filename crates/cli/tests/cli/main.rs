@@ -7,4 +7,5 @@ mod files;
 mod hostile;
 mod messages;
 mod plain;
+mod readme;
 mod run;

@@ -7,17 +7,17 @@ use super::subject::Fault;
 use super::turn::Turns;
 use super::{Bench, Rules, go_on};
 use crate::check::{Agreement, Depth, Expected, Failure, silent};
-use crate::evaluation::{CaseResult, Round, Status};
+use crate::evaluation::{Round, Status};
 
 /// Seeds below this are exact in every JSON reader.
 const SEEDS: u64 = 1 << 53;
 
-/// Checks all rounds; stops at the first that fails, which is then the last in `result`.
+/// Checks all rounds; stops at the first that fails, which is then the last in `done`.
 pub(super) fn check(
     turns: &mut Turns<'_>,
     rules: &Rules,
     bench: &mut Bench<'_>,
-    result: &mut CaseResult,
+    done: &mut Vec<Round>,
 ) -> Result<(), Fault> {
     for index in 0..rules.check_rounds {
         let seed = if index == 0 { rules.public_seed } else { turns.rng.random_range(0..SEEDS) };
@@ -31,14 +31,14 @@ pub(super) fn check(
         let failed = !round.failures.is_empty();
         if failed {
             let fault = turns.fault(&round.failures, Status::WrongValues);
-            result.rounds.push(round);
+            done.push(round);
             return Err(fault);
         }
         if index == 0 {
             round.repeatable = Some(repeats(turns, &inputs, bench)?);
             go_on(bench)?;
         }
-        result.rounds.push(round);
+        done.push(round);
     }
     Ok(())
 }

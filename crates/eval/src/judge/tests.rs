@@ -98,7 +98,8 @@ impl Subject for Exact {
     }
 }
 
-fn judged_with(habit: Habit, rules: &Rules, calls: u32) -> CaseResult {
+/// The world around a judge, which stops it after `calls` calls.
+fn with_bench<T>(calls: u32, judging: impl FnOnce(&mut Bench<'_>, Problem) -> T) -> T {
     let left = Cell::new(calls);
     let mut watch = || {
         left.set(left.get() - 1);
@@ -111,8 +112,13 @@ fn judged_with(habit: Habit, rules: &Rules, calls: u32) -> CaseResult {
         least_ns: &|_| 1.0,
         watch: &mut watch,
     };
-    let problem = Problem::new(Dims::new(2, 7, 20, 4, 2, 8).expect("valid"));
-    judge(&mut exact(habit), problem, rules, &mut bench, ("small", "2026-01-01T00:00:00Z"))
+    judging(&mut bench, Problem::new(Dims::new(2, 7, 20, 4, 2, 8).expect("valid")))
+}
+
+fn judged_with(habit: Habit, rules: &Rules, calls: u32) -> CaseResult {
+    with_bench(calls, |bench, problem| {
+        judge(&mut exact(habit), problem, rules, bench, ("small", "2026-01-01T00:00:00Z"))
+    })
 }
 
 fn status(habit: Habit) -> Status {
@@ -176,4 +182,23 @@ fn a_backend_in_this_process_is_refused_what_it_cannot_run() {
     let problem = Problem::new(Dims::new(1, 2, 4, 2, 1, 4).expect("valid"));
     let fault = subject.begin(&problem, &Layout::new(problem.dims)).expect_err("it refuses");
     assert_eq!(fault.status, Status::Unsupported);
+}
+
+fn duelled(second: Habit) -> Result<Duel, (usize, Fault)> {
+    let rules = Rules { warmup_calls: 2, timed_calls: 9, ..Rules::quick(200, 3) };
+    let mut sides = [exact(Habit::None), exact(second), exact(Habit::None)];
+    let [first, second, again] = &mut sides;
+    with_bench(1000, |bench, problem| duel([first, second, again], problem, &rules, bench))
+}
+
+#[test]
+fn a_duel_has_all_samples_of_all_sides() {
+    let duel = duelled(Habit::None).expect("both are right");
+    assert_eq!(duel.samples_ns.map(|samples| samples.len()), [9; SIDES]);
+}
+
+#[test]
+fn a_duel_names_the_side_that_was_wrong() {
+    let (side, fault) = duelled(Habit::WrongFrom(9)).expect_err("the second is wrong");
+    assert_eq!((side, fault.status), (1, Status::WrongWhenTimed));
 }
