@@ -32,6 +32,30 @@ struct Axes {
     rotary_dim: usize,
 }
 
+/// One block of the N stacked rows: the heads that come from one gradient and meet one weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The input gradient whose columns these rows are.
+    pub gradient: Tensor,
+    /// The weight with these rows.
+    pub weight: Tensor,
+    /// The output with these rows.
+    pub weight_gradient: Tensor,
+    /// The first of the block's rows among the N.
+    pub first_row: usize,
+    /// The block's heads; it has `heads * D` rows.
+    pub heads: usize,
+    /// Whether the gradient is un-rotated first.
+    pub rotated: bool,
+}
+
+impl Segment {
+    /// The block's rows among the N.
+    pub fn rows(self, dims: Dims) -> std::ops::Range<usize> {
+        self.first_row..self.first_row + self.heads * dims.head_dim()
+    }
+}
+
 impl TryFrom<Axes> for Dims {
     type Error = Error;
 
@@ -162,6 +186,30 @@ impl Dims {
     /// N = (H + 2K)·D, the rows of the three weights stacked.
     pub fn rows(self) -> usize {
         self.query_rows() + 2 * self.kv_rows()
+    }
+
+    /// The elements of `tensor`.
+    pub fn elems(self, tensor: Tensor) -> usize {
+        self.shape(tensor).iter().product()
+    }
+
+    /// The three blocks of the N stacked rows, in order: query, key, value.
+    pub fn segments(self) -> [Segment; 3] {
+        let (query_heads, kv_heads) = (self.query_heads(), self.kv_heads());
+        let segment = |gradient, weight, weight_gradient, first_row, heads, rotated| Segment {
+            gradient,
+            weight,
+            weight_gradient,
+            first_row,
+            heads,
+            rotated,
+        };
+        let (key, value) = (self.query_rows(), self.query_rows() + self.kv_rows());
+        [
+            segment(Tensor::GradQuery, Tensor::QWeight, Tensor::GradQWeight, 0, query_heads, true),
+            segment(Tensor::GradKey, Tensor::KWeight, Tensor::GradKWeight, key, kv_heads, true),
+            segment(Tensor::GradValue, Tensor::VWeight, Tensor::GradVWeight, value, kv_heads, false),
+        ]
     }
 
     /// The shape that `tensor` must have, outermost dimension first.

@@ -123,6 +123,12 @@ pub enum Error {
         /// The output that needs it.
         needed_by: Tensor,
     },
+    /// An input that every call needs was not given.
+    #[error("{tensor}: missing, every call needs it")]
+    Absent {
+        /// The missing input.
+        tensor: Tensor,
+    },
     /// The outputs handed over are not those the session was planned for.
     #[error("{tensor}: found {found}, expected {expected} as planned")]
     Request {

@@ -25,6 +25,26 @@ impl Pairing {
             Self::Interleaved => (2 * pair, 2 * pair + 1),
         }
     }
+
+    /// The element that `element` (below R) is rotated with.
+    pub fn partner(self, element: usize, rotary_dim: usize) -> Partner {
+        let half = rotary_dim / 2;
+        let (index, is_second) = match self {
+            Self::HalfSplit if element < half => (element + half, true),
+            Self::HalfSplit => (element - half, false),
+            Self::Interleaved => (element ^ 1, element.is_multiple_of(2)),
+        };
+        Partner { index, is_second }
+    }
+}
+
+/// The other element of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partner {
+    /// Its place in the head.
+    pub index: usize,
+    /// Whether it is the pair's second element: then its share of `u` is added, otherwise subtracted.
+    pub is_second: bool,
 }
 
 /// How operands are rounded before they are multiplied.
@@ -233,12 +253,7 @@ impl Problem {
         self.validate_presence(inputs)?;
         let read = seen_inputs(inputs);
         let written = seen_outputs(outputs);
-        for seen in read.iter().chain(&written) {
-            let expected = self.dims.shape(seen.tensor);
-            if seen.shape != expected {
-                return Err(Error::Shape { tensor: seen.tensor, found: seen.shape.clone(), expected });
-            }
-        }
+        self.validate_shapes(read.iter().chain(&written))?;
         for (index, output) in written.iter().enumerate() {
             let others = read.iter().chain(&written[index + 1..]);
             if let Some(other) = others.into_iter().find(|other| output.overlaps(other)) {
@@ -246,6 +261,23 @@ impl Problem {
             }
         }
         Ok(())
+    }
+
+    /// Checks the inputs alone, for work that has no outputs yet.
+    ///
+    /// # Errors
+    /// [`Error::MissingInput`] or [`Error::Shape`], naming the tensor.
+    pub fn validate_inputs(&self, inputs: &Inputs<'_>) -> Result<(), Error> {
+        self.validate_presence(inputs)?;
+        self.validate_shapes(seen_inputs(inputs).iter())
+    }
+
+    fn validate_shapes<'s>(&self, mut seen: impl Iterator<Item = &'s Seen>) -> Result<(), Error> {
+        let wrong = seen.find(|seen| seen.shape != self.dims.shape(seen.tensor));
+        wrong.map_or(Ok(()), |seen| {
+            let expected = self.dims.shape(seen.tensor);
+            Err(Error::Shape { tensor: seen.tensor, found: seen.shape.clone(), expected })
+        })
     }
 
     fn validate_request(&self, found: Requested) -> Result<(), Error> {

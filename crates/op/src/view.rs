@@ -92,6 +92,16 @@ impl<const RANK: usize> Layout<RANK> {
         true
     }
 
+    /// The leading indices of row `row` of a densely packed tensor; the last element is unused.
+    fn leading(&self, mut row: usize) -> [usize; RANK] {
+        let mut indices = [0; RANK];
+        for dim in (0..RANK - 1).rev() {
+            indices[dim] = row % self.shape[dim];
+            row /= self.shape[dim];
+        }
+        indices
+    }
+
     fn offset(&self, leading: &[usize]) -> usize {
         assert_eq!(leading.len() + 1, RANK, "a row is named by all indices but the last");
         let mut offset = 0;
@@ -154,6 +164,13 @@ impl<'a, const RANK: usize> View<'a, RANK> {
         let start = unsafe { self.base.add(offset) };
         // SAFETY: as above: `len` elements from `start` are inside the shape.
         unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    /// All rows, in the order of a densely packed tensor.
+    pub fn rows(&self) -> impl Iterator<Item = &'a [f32]> + use<'a, RANK> {
+        let view = *self;
+        let leading = view.layout.shape[..RANK - 1].iter().product();
+        (0..leading).map(move |row| view.row(&view.layout.leading(row)[..RANK - 1]))
     }
 
     /// Address of the first element.

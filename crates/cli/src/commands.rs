@@ -1,0 +1,12 @@
+//! The commands, one file each: its arguments, and `execute`, which does it and returns the exit code.
+
+pub(crate) mod bench;
+pub(crate) mod cases;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod inputs;
+pub(crate) mod peak;
+pub(crate) mod plan;
+pub(crate) mod quick;
+pub(crate) mod report;
+pub(crate) mod run;

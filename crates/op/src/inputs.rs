@@ -1,1 +1,0 @@
-//! Seeded inputs and owned tensors.
