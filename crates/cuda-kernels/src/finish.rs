@@ -65,18 +65,11 @@ pub mod finish {
             unsafe { make_tensor_view(base, shape, strides, new_token_unordered()) };
         let mut tiles: PartitionMut<f32, { [R, C] }> = unsafe { view.partition_full_mut(shape![R, C]) };
 
-        let mut sum: Tile<f32, { [R, C] }> = constant(0.0f32, shape![R, C]);
-        for part in 0i32..slots {
-            let from: PointerTile<*mut f32, { [] }> = slot_base::<SLOT>(scratch, slot + part);
-            let from: PointerTile<*mut f32, { [] }> = addptr(from, slot_row * C);
-            let from: PointerTile<*mut f32, { [] }> = unsafe { assume_div_by::<_, 16>(from) };
-            let part_shape: Shape<{ [R, C] }> = Shape::<{ [R, C] }> { dims: &[] };
-            let part_strides: Array<{ [C, 1] }> = Array::<{ [C, 1] }> { dims: &[] };
-            let part_view: Tensor<f32, { [R, C] }> =
-                unsafe { make_tensor_view(from, part_shape, part_strides, ready) };
-            let part_tile: Partition<f32, { [R, C] }> = part_view.partition(shape![R, C]);
-            let value: Tile<f32, { [R, C] }> =
-                load_view_tko(&part_tile, [0i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled);
+        // The first part is taken as it is: adding it to zero would lose the sign of its zeros, and a tile of one part must
+        // have the bits that the product kernel would have stored.
+        let mut sum: Tile<f32, { [R, C] }> = unsafe { part::<R, C, SLOT>(scratch, slot, slot_row, ready) };
+        for index in 1i32..slots {
+            let value: Tile<f32, { [R, C] }> = unsafe { part::<R, C, SLOT>(scratch, slot + index, slot_row, ready) };
             sum = sum + value;
         }
         if accumulate == 1i32 {
@@ -88,6 +81,20 @@ pub mod finish {
         let _stored: Token = unsafe {
             store_view_tko_mut(&mut tiles, sum, [0i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled)
         };
+    }
+
+    /// Rows of one partial tile.
+    unsafe fn part<const R: i32, const C: i32, const SLOT: i32>(
+        scratch: *mut f32, slot: i32, slot_row: i32, ready: Token,
+    ) -> Tile<f32, { [R, C] }> {
+        let from: PointerTile<*mut f32, { [] }> = slot_base::<SLOT>(scratch, slot);
+        let from: PointerTile<*mut f32, { [] }> = addptr(from, slot_row * C);
+        let from: PointerTile<*mut f32, { [] }> = unsafe { assume_div_by::<_, 16>(from) };
+        let shape: Shape<{ [R, C] }> = Shape::<{ [R, C] }> { dims: &[] };
+        let strides: Array<{ [C, 1] }> = Array::<{ [C, 1] }> { dims: &[] };
+        let view: Tensor<f32, { [R, C] }> = unsafe { make_tensor_view(from, shape, strides, ready) };
+        let tile: Partition<f32, { [R, C] }> = view.partition(shape![R, C]);
+        load_view_tko(&tile, [0i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled)
     }
 
     /// First element of a scratch slot of SLOT elements.

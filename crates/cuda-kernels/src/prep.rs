@@ -73,7 +73,120 @@ pub mod prep {
         }
     }
 
-    /// Un-rotates GROUP loads of heads, all of them asked for before any is used: the loop is bound by latency.
+    /// As [`put`], for one head and any tile of its pairs.
+    unsafe fn put_at<const TOK: i32, const P: i32, const TERMS: i32>(
+        x: Tile<f32, { [1, TOK, 1, P] }>,
+        s1: Tile<f32, { [TOK] }>,
+        s2: Tile<f32, { [TOK] }>,
+        hi: &mut PartitionMut<f16, { [1, TOK, 1, P] }>,
+        lo: &mut PartitionMut<f16, { [1, TOK, 1, P] }>,
+        h: i32,
+        t: i32,
+        part: i32,
+        j: i32,
+    ) {
+        let x = x * s1.reshape(shape![1, TOK, 1, 1]).broadcast(shape![1, TOK, 1, P]);
+        let x = x * s2.reshape(shape![1, TOK, 1, 1]).broadcast(shape![1, TOK, 1, P]);
+        let high: Tile<f16, { [1, TOK, 1, P] }> = ftof(x, rounding::NearestEven);
+        let _a: Token = unsafe {
+            store_view_tko_mut(hi, high, [h, t, part, j], ordering::Weak, scope::TileBlock, None, tma::Disabled)
+        };
+        if TERMS == 2i32 {
+            let back: Tile<f32, { [1, TOK, 1, P] }> = ftof(high, rounding::NearestEven);
+            let rest = x - back;
+            let big: Tile<f32, { [1, TOK, 1, P] }> = broadcast_scalar(3.4028235e38f32, shape![1, TOK, 1, P]);
+            let zero: Tile<f32, { [1, TOK, 1, P] }> = broadcast_scalar(0.0f32, shape![1, TOK, 1, P]);
+            let rest = select(le_tile(absf(rest), big), rest, zero);
+            let low: Tile<f16, { [1, TOK, 1, P] }> = ftof(rest, rounding::NearestEven);
+            let _b: Token = unsafe {
+                store_view_tko_mut(lo, low, [h, t, part, j], ordering::Weak, scope::TileBlock, None, tma::Disabled)
+            };
+        }
+    }
+
+    /// f32 `[heads, seq, 2, pairs]` of one batch entry: both elements of every pair, whichever way heads are paired.
+    unsafe fn pairs_view<const LANE: i32>(
+        base: *mut f32, batch: i32, batch_stride: i64, column: i32, heads: i32, seq: i32, pairs: i32,
+        head_stride: i32, seq_stride: i32, mate: i32,
+    ) -> Tensor<f32, { [-1, -1, 2, -1] }> {
+        let base: PointerTile<*mut f32, { [] }> = at::<f32>(base, batch, batch_stride);
+        let base: PointerTile<*mut f32, { [] }> = addptr(base, column);
+        let shape: Shape<{ [-1, -1, 2, -1] }> = Shape::<{ [-1, -1, 2, -1] }> { dims: &[heads, seq, pairs] };
+        let strides: Array<{ [-1, -1, -1, LANE] }> =
+            Array::<{ [-1, -1, -1, LANE] }> { dims: &[head_stride, seq_stride, mate] };
+        unsafe { make_tensor_view(base, shape, strides, new_token_unordered()) }
+    }
+
+    /// The same of fp16 U.
+    unsafe fn u_pairs_view<const LANE: i32>(
+        u: *mut f16, batch: i32, batch_stride: i64, column: i32, heads: i32, seq: i32, pairs: i32, head_dim: i32,
+        pitch: i32, mate: i32,
+    ) -> Tensor<f16, { [-1, -1, 2, -1] }> {
+        let base: PointerTile<*mut f16, { [] }> = at::<f16>(u, batch, batch_stride);
+        let base: PointerTile<*mut f16, { [] }> = addptr(base, column);
+        let shape: Shape<{ [-1, -1, 2, -1] }> = Shape::<{ [-1, -1, 2, -1] }> { dims: &[heads, seq, pairs] };
+        let strides: Array<{ [-1, -1, -1, LANE] }> =
+            Array::<{ [-1, -1, -1, LANE] }> { dims: &[head_dim, pitch, mate] };
+        unsafe { make_tensor_view(base, shape, strides, new_token_unordered()) }
+    }
+
+    /// All heads of one tensor for one tile of tokens; SPIN says whether they are rotated. Any sizes, any pairing.
+    unsafe fn heads_any<const TOK: i32, const P: i32, const TERMS: i32, const LANE: i32, const SPIN: i32>(
+        g: *mut f32, batch: i32, g_b: i64, g_h: i32, g_s: i32, cos: *mut f32, cos_b: i64, cos_s: i32,
+        sin: *mut f32, sin_b: i64, sin_s: i32, u: *mut f16, u_lo: *mut f16, u_b: i64, u_pitch: i32,
+        column: i32, head_column: i32, heads: i32, seq: i32, pairs: i32, head_dim: i32, mate: i32,
+        f1: Tile<f32, { [TOK] }>, f2: Tile<f32, { [TOK] }>, top: Tile<f32, { [1, TOK, 1, P] }>, t: i32,
+    ) -> Tile<f32, { [1, TOK, 1, P] }> {
+        let g_t = unsafe { pairs_view::<LANE>(g, batch, g_b, head_column, heads, seq, pairs, g_h, g_s, mate) };
+        let c_t = unsafe { pairs_view::<LANE>(cos, batch, cos_b, 0i32, 1i32, seq, pairs, 0i32, cos_s, mate) };
+        let s_t = unsafe { pairs_view::<LANE>(sin, batch, sin_b, 0i32, 1i32, seq, pairs, 0i32, sin_s, mate) };
+        let hi_t = unsafe {
+            u_pairs_view::<LANE>(u, batch, u_b, column + head_column, heads, seq, pairs, head_dim, u_pitch, mate)
+        };
+        let lo_t = unsafe {
+            u_pairs_view::<LANE>(u_lo, batch, u_b, column + head_column, heads, seq, pairs, head_dim, u_pitch, mate)
+        };
+        let g_p: Partition<f32, { [1, TOK, 1, P] }> = g_t.partition(shape![1, TOK, 1, P]);
+        let c_p: Partition<f32, { [1, TOK, 1, P] }> = c_t.partition(shape![1, TOK, 1, P]);
+        let s_p: Partition<f32, { [1, TOK, 1, P] }> = s_t.partition(shape![1, TOK, 1, P]);
+        let mut hi: PartitionMut<f16, { [1, TOK, 1, P] }> = unsafe { hi_t.partition_full_mut(shape![1, TOK, 1, P]) };
+        let mut lo: PartitionMut<f16, { [1, TOK, 1, P] }> = unsafe { lo_t.partition_full_mut(shape![1, TOK, 1, P]) };
+        let mut top: Tile<f32, { [1, TOK, 1, P] }> = top;
+        for j in 0i32..ceil_div(pairs, P) {
+            for h in 0i32..heads {
+                let mut a: Tile<f32, { [1, TOK, 1, P] }> = load_view_tko(
+                    &g_p, [h, t, 0i32, j], ordering::Weak, scope::TileBlock, None, tma::Disabled,
+                );
+                let mut b: Tile<f32, { [1, TOK, 1, P] }> = load_view_tko(
+                    &g_p, [h, t, 1i32, j], ordering::Weak, scope::TileBlock, None, tma::Disabled,
+                );
+                if SPIN == 1i32 {
+                    let c0: Tile<f32, { [1, TOK, 1, P] }> = load_view_tko(
+                        &c_p, [0i32, t, 0i32, j], ordering::Weak, scope::TileBlock, None, tma::Disabled,
+                    );
+                    let c1: Tile<f32, { [1, TOK, 1, P] }> = load_view_tko(
+                        &c_p, [0i32, t, 1i32, j], ordering::Weak, scope::TileBlock, None, tma::Disabled,
+                    );
+                    let s0: Tile<f32, { [1, TOK, 1, P] }> = load_view_tko(
+                        &s_p, [0i32, t, 0i32, j], ordering::Weak, scope::TileBlock, None, tma::Disabled,
+                    );
+                    let s1: Tile<f32, { [1, TOK, 1, P] }> = load_view_tko(
+                        &s_p, [0i32, t, 1i32, j], ordering::Weak, scope::TileBlock, None, tma::Disabled,
+                    );
+                    let turned: Tile<f32, { [1, TOK, 1, P] }> = fma(b, s1, a * c0, rounding::NearestEven, ftz::Disabled);
+                    b = fma(negf(a), s0, b * c1, rounding::NearestEven, ftz::Disabled);
+                    a = turned;
+                }
+                top = maxf(top, magnitude::<1, TOK, 1, P>(a), nan::Disabled, ftz::Disabled);
+                top = maxf(top, magnitude::<1, TOK, 1, P>(b), nan::Disabled, ftz::Disabled);
+                unsafe { put_at::<TOK, P, TERMS>(a, f1, f2, &mut hi, &mut lo, h, t, 0i32, j) };
+                unsafe { put_at::<TOK, P, TERMS>(b, f1, f2, &mut hi, &mut lo, h, t, 1i32, j) };
+            }
+        }
+        top
+    }
+
+    /// Un-rotates UN loads of heads, all of them asked for before any is used: the loop is bound by latency.
     unsafe fn turn<const HB: i32, const TOK: i32, const P: i32, const TERMS: i32, const UN: i32>(
         from: &Partition<f32, { [HB, TOK, 1, P] }>,
         hi: &mut PartitionMut<f16, { [HB, TOK, 1, P] }>,
@@ -98,14 +211,14 @@ pub mod prep {
                 load_view_tko(from, [h + 1i32, t, 0i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled);
             let g1b: Tile<f32, { [HB, TOK, 1, P] }> =
                 load_view_tko(from, [h + 1i32, t, 1i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled);
-            let u0a = g0a * c0 + g0b * s1;
-            let u0b = g0b * c1 - g0a * s0;
+            let u0a: Tile<f32, { [HB, TOK, 1, P] }> = fma(g0b, s1, g0a * c0, rounding::NearestEven, ftz::Disabled);
+            let u0b: Tile<f32, { [HB, TOK, 1, P] }> = fma(negf(g0a), s0, g0b * c1, rounding::NearestEven, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u0a), nan::Disabled, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u0b), nan::Disabled, ftz::Disabled);
             unsafe { put::<HB, TOK, P, TERMS>(u0a, f1, f2, hi, lo, h, t, 0i32) };
             unsafe { put::<HB, TOK, P, TERMS>(u0b, f1, f2, hi, lo, h, t, 1i32) };
-            let u1a = g1a * c0 + g1b * s1;
-            let u1b = g1b * c1 - g1a * s0;
+            let u1a: Tile<f32, { [HB, TOK, 1, P] }> = fma(g1b, s1, g1a * c0, rounding::NearestEven, ftz::Disabled);
+            let u1b: Tile<f32, { [HB, TOK, 1, P] }> = fma(negf(g1a), s0, g1b * c1, rounding::NearestEven, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u1a), nan::Disabled, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u1b), nan::Disabled, ftz::Disabled);
             unsafe { put::<HB, TOK, P, TERMS>(u1a, f1, f2, hi, lo, h + 1i32, t, 0i32) };
@@ -128,26 +241,26 @@ pub mod prep {
                 load_view_tko(from, [h + 3i32, t, 0i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled);
             let g3b: Tile<f32, { [HB, TOK, 1, P] }> =
                 load_view_tko(from, [h + 3i32, t, 1i32, 0i32], ordering::Weak, scope::TileBlock, None, tma::Disabled);
-            let u0a = g0a * c0 + g0b * s1;
-            let u0b = g0b * c1 - g0a * s0;
+            let u0a: Tile<f32, { [HB, TOK, 1, P] }> = fma(g0b, s1, g0a * c0, rounding::NearestEven, ftz::Disabled);
+            let u0b: Tile<f32, { [HB, TOK, 1, P] }> = fma(negf(g0a), s0, g0b * c1, rounding::NearestEven, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u0a), nan::Disabled, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u0b), nan::Disabled, ftz::Disabled);
             unsafe { put::<HB, TOK, P, TERMS>(u0a, f1, f2, hi, lo, h, t, 0i32) };
             unsafe { put::<HB, TOK, P, TERMS>(u0b, f1, f2, hi, lo, h, t, 1i32) };
-            let u1a = g1a * c0 + g1b * s1;
-            let u1b = g1b * c1 - g1a * s0;
+            let u1a: Tile<f32, { [HB, TOK, 1, P] }> = fma(g1b, s1, g1a * c0, rounding::NearestEven, ftz::Disabled);
+            let u1b: Tile<f32, { [HB, TOK, 1, P] }> = fma(negf(g1a), s0, g1b * c1, rounding::NearestEven, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u1a), nan::Disabled, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u1b), nan::Disabled, ftz::Disabled);
             unsafe { put::<HB, TOK, P, TERMS>(u1a, f1, f2, hi, lo, h + 1i32, t, 0i32) };
             unsafe { put::<HB, TOK, P, TERMS>(u1b, f1, f2, hi, lo, h + 1i32, t, 1i32) };
-            let u2a = g2a * c0 + g2b * s1;
-            let u2b = g2b * c1 - g2a * s0;
+            let u2a: Tile<f32, { [HB, TOK, 1, P] }> = fma(g2b, s1, g2a * c0, rounding::NearestEven, ftz::Disabled);
+            let u2b: Tile<f32, { [HB, TOK, 1, P] }> = fma(negf(g2a), s0, g2b * c1, rounding::NearestEven, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u2a), nan::Disabled, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u2b), nan::Disabled, ftz::Disabled);
             unsafe { put::<HB, TOK, P, TERMS>(u2a, f1, f2, hi, lo, h + 2i32, t, 0i32) };
             unsafe { put::<HB, TOK, P, TERMS>(u2b, f1, f2, hi, lo, h + 2i32, t, 1i32) };
-            let u3a = g3a * c0 + g3b * s1;
-            let u3b = g3b * c1 - g3a * s0;
+            let u3a: Tile<f32, { [HB, TOK, 1, P] }> = fma(g3b, s1, g3a * c0, rounding::NearestEven, ftz::Disabled);
+            let u3b: Tile<f32, { [HB, TOK, 1, P] }> = fma(negf(g3a), s0, g3b * c1, rounding::NearestEven, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u3a), nan::Disabled, ftz::Disabled);
             top = maxf(top, magnitude::<HB, TOK, 1, P>(u3b), nan::Disabled, ftz::Disabled);
             unsafe { put::<HB, TOK, P, TERMS>(u3a, f1, f2, hi, lo, h + 3i32, t, 0i32) };
@@ -399,6 +512,56 @@ pub mod prep {
         select(none, broadcast_scalar(-1000i32, shape![N]), exponent::<N>(top))
     }
 
+    /// One block of rows of X, at the usual power of two.
+    unsafe fn x_block<const WR: i32, const XC: i32, const TERMS: i32, const EL: i32, const BY: i32>(
+        x: *mut f32, wx: *mut f16, wx_lo: *mut f16, words: *mut i32, seq: i32, hidden: i32, x_b: i64, x_s: i32,
+        w_rows: i32, wx_pitch: i32, x_tiles: i32, x_exps: i32, status: i32, block: i32,
+    ) {
+        let batch: i32 = block / x_tiles;
+        let t: i32 = block - batch * x_tiles;
+        let row0: i32 = batch * seq;
+        let usual: Tile<i32, { [WR] }> = broadcast_scalar(10i32, shape![WR]);
+        let f1: Tile<f32, { [WR] }> = exp2i::<WR>(usual);
+        let f2: Tile<f32, { [WR] }> = broadcast_scalar(1.0f32, shape![WR]);
+        let from: PointerTile<*mut f32, { [] }> = at::<f32>(x, batch, x_b);
+        let hi: PointerTile<*mut f16, { [] }> = row_of(wx, w_rows + row0, wx_pitch);
+        let lo: PointerTile<*mut f16, { [] }> = row_of(wx_lo, w_rows + row0, wx_pitch);
+        let top: Tile<f32, { [WR] }> = unsafe {
+            cast_rows::<WR, XC, TERMS, EL, BY>(from, seq, x_s, hi, lo, seq, wx_pitch, hidden, t, f1, f2)
+        };
+        let e: Tile<i32, { [WR] }> = exponent_or_none::<WR>(top);
+        let e_base: PointerTile<*mut i32, { [] }> = pointer_to_tile(words);
+        let e_base: PointerTile<*mut i32, { [] }> = addptr(e_base, x_exps + row0);
+        let e_shape: Shape<{ [-1] }> = Shape::<{ [-1] }> { dims: &[seq] };
+        let e_strides: Array<{ [1] }> = Array::<{ [1] }> { dims: &[] };
+        let e_t: Tensor<i32, { [-1] }> =
+            unsafe { make_tensor_view(e_base, e_shape, e_strides, new_token_unordered()) };
+        let mut e_p: PartitionMut<i32, { [WR] }> = unsafe { e_t.partition_full_mut(shape![WR]) };
+        let _e: Token = unsafe {
+            store_view_tko_mut(&mut e_p, e, [t], ordering::Weak, scope::TileBlock, None, tma::Disabled)
+        };
+        let e: Tile<i32, { [] }> = reduce_max(e, 0i32);
+        unsafe { set_word(words, status + block, tile_to_scalar(e)) };
+    }
+
+    /// One block of rows of W, at the usual power of two.
+    unsafe fn w_block<const WR: i32, const XC: i32, const TERMS: i32, const EL: i32, const BY: i32>(
+        wq: *mut f32, wk: *mut f32, wv: *mut f32, wx: *mut f16, wx_lo: *mut f16, words: *mut i32, hidden: i32,
+        wq_s: i32, wk_s: i32, wv_s: i32, q_rows: i32, kv_rows: i32, w_rows: i32, wx_pitch: i32,
+        q_blocks: i32, kv_blocks: i32, status: i32, block: i32,
+    ) {
+        let usual: Tile<i32, { [WR] }> = broadcast_scalar(11i32, shape![WR]);
+        let top: Tile<f32, { [WR] }> = unsafe {
+            cast_weights::<WR, XC, TERMS, EL, BY>(
+                wq, wk, wv, wx, wx_lo, hidden, wq_s, wk_s, wv_s, q_rows, kv_rows, w_rows, wx_pitch, q_blocks,
+                kv_blocks, block, usual,
+            )
+        };
+        let e: Tile<i32, { [WR] }> = exponent_or_none::<WR>(top);
+        let e: Tile<i32, { [] }> = reduce_max(e, 0i32);
+        unsafe { set_word(words, status + block, tile_to_scalar(e)) };
+    }
+
     /// Power of two that brings a row's largest magnitude near 2^13, or `usual` where that already fits.
     fn choose<const N: i32>(top: Tile<f32, { [N] }>, usual: i32) -> Tile<i32, { [N] }> {
         let e: Tile<i32, { [N] }> = exponent::<N>(top);
@@ -529,43 +692,137 @@ pub mod prep {
             let moved: Tile<i32, { [] }> = reduce_max(moved, 0i32);
             unsafe { set_word(words, status + pid.0, tile_to_scalar(moved)) };
         } else if pid.0 < token_blocks + x_blocks {
-            let block: i32 = pid.0 - token_blocks;
-            let batch: i32 = block / x_tiles;
-            let t: i32 = block - batch * x_tiles;
-            let row0: i32 = batch * seq;
-            let usual: Tile<i32, { [WR] }> = broadcast_scalar(10i32, shape![WR]);
-            let f1: Tile<f32, { [WR] }> = exp2i::<WR>(usual);
-            let f2: Tile<f32, { [WR] }> = broadcast_scalar(1.0f32, shape![WR]);
-            let from: PointerTile<*mut f32, { [] }> = at::<f32>(x, batch, x_b);
-            let hi: PointerTile<*mut f16, { [] }> = row_of(wx, w_rows + row0, wx_pitch);
-            let lo: PointerTile<*mut f16, { [] }> = row_of(wx_lo, w_rows + row0, wx_pitch);
-            let top: Tile<f32, { [WR] }> = unsafe {
-                cast_rows::<WR, XC, TERMS, EL, BY>(from, seq, x_s, hi, lo, seq, wx_pitch, hidden, t, f1, f2)
-            };
-            let e: Tile<i32, { [WR] }> = exponent_or_none::<WR>(top);
-            let e_base: PointerTile<*mut i32, { [] }> = pointer_to_tile(words);
-            let e_base: PointerTile<*mut i32, { [] }> = addptr(e_base, x_exps + row0);
-            let e_shape: Shape<{ [-1] }> = Shape::<{ [-1] }> { dims: &[seq] };
-            let e_strides: Array<{ [1] }> = Array::<{ [1] }> { dims: &[] };
-            let e_t: Tensor<i32, { [-1] }> =
-                unsafe { make_tensor_view(e_base, e_shape, e_strides, new_token_unordered()) };
-            let mut e_p: PartitionMut<i32, { [WR] }> = unsafe { e_t.partition_full_mut(shape![WR]) };
-            let _e: Token = unsafe {
-                store_view_tko_mut(&mut e_p, e, [t], ordering::Weak, scope::TileBlock, None, tma::Disabled)
-            };
-            let e: Tile<i32, { [] }> = reduce_max(e, 0i32);
-            unsafe { set_word(words, status + pid.0, tile_to_scalar(e)) };
-        } else {
-            let usual: Tile<i32, { [WR] }> = broadcast_scalar(11i32, shape![WR]);
-            let top: Tile<f32, { [WR] }> = unsafe {
-                cast_weights::<WR, XC, TERMS, EL, BY>(
-                    wq, wk, wv, wx, wx_lo, hidden, wq_s, wk_s, wv_s, q_rows, kv_rows, w_rows, wx_pitch, q_blocks,
-                    kv_blocks, pid.0 - token_blocks - x_blocks, usual,
+            unsafe {
+                x_block::<WR, XC, TERMS, EL, BY>(
+                    x, wx, wx_lo, words, seq, hidden, x_b, x_s, w_rows, wx_pitch, x_tiles, x_exps,
+                    status + token_blocks, pid.0 - token_blocks,
                 )
             };
-            let e: Tile<i32, { [WR] }> = exponent_or_none::<WR>(top);
-            let e: Tile<i32, { [] }> = reduce_max(e, 0i32);
-            unsafe { set_word(words, status + pid.0, tile_to_scalar(e)) };
+        } else {
+            unsafe {
+                w_block::<WR, XC, TERMS, EL, BY>(
+                    wq, wk, wv, wx, wx_lo, words, hidden, wq_s, wk_s, wv_s, q_rows, kv_rows, w_rows, wx_pitch,
+                    q_blocks, kv_blocks, status + token_blocks + x_blocks, pid.0 - token_blocks - x_blocks,
+                )
+            };
+        }
+    }
+
+    /// As `prep`, for either pairing, partial rotation, any head size and 4-byte alignment; slower.
+    #[cutile::entry()]
+    pub unsafe fn prep_any<
+        const TOK: i32,
+        const P: i32,
+        const XC: i32,
+        const WR: i32,
+        const TERMS: i32,
+        const LANE: i32,
+    >(
+        gq: *mut f32, gk: *mut f32, gv: *mut f32, cos: *mut f32, sin: *mut f32, x: *mut f32,
+        wq: *mut f32, wk: *mut f32, wv: *mut f32,
+        u: *mut f16, u_lo: *mut f16, wx: *mut f16, wx_lo: *mut f16, words: *mut i32,
+        seq: i32, q_heads: i32, kv_heads: i32, head_dim: i32, rotary_dim: i32, hidden: i32,
+        q_b: i64, k_b: i64, v_b: i64, cos_b: i64, sin_b: i64, x_b: i64,
+        q_h: i32, q_s: i32, k_h: i32, k_s: i32, v_h: i32, v_s: i32, cos_s: i32, sin_s: i32, x_s: i32,
+        wq_s: i32, wk_s: i32, wv_s: i32,
+        q_rows: i32, kv_rows: i32, w_rows: i32,
+        u_pitch: i32, wx_pitch: i32,
+        seq_tiles: i32, token_blocks: i32, x_tiles: i32, x_blocks: i32,
+        q_blocks: i32, kv_blocks: i32, x_exps: i32, status: i32,
+    ) {
+        let pid: (i32, i32, i32) = get_tile_block_id();
+        if pid.0 < token_blocks {
+            let batch: i32 = pid.0 / seq_tiles;
+            let t: i32 = pid.0 - batch * seq_tiles;
+            let row0: i32 = batch * seq;
+            let rotary_pairs: i32 = rotary_dim / 2i32;
+            let tail_pairs: i32 = (head_dim - rotary_dim) / 2i32;
+            let whole_pairs: i32 = head_dim / 2i32;
+            let mut mate: i32 = 1i32;
+            if LANE == 1i32 {
+                mate = rotary_pairs;
+            }
+            let seq_t: Tile<i32, { [] }> = scalar_to_tile(seq);
+            let seq64: Tile<i64, { [] }> = exti(seq_t);
+            let pitch_t: Tile<i32, { [] }> = scalar_to_tile(u_pitch);
+            let pitch64: Tile<i64, { [] }> = exti(pitch_t);
+            let u_b: i64 = tile_to_scalar(seq64 * pitch64);
+            let mut p: Tile<i32, { [TOK] }> = broadcast_scalar(10i32, shape![TOK]);
+            let mut passes: i32 = 1i32;
+            let mut pass: i32 = 0i32;
+            while pass < passes {
+                let p_half: Tile<i32, { [TOK] }> = shri(p, broadcast_scalar(1i32, shape![TOK]));
+                let f1: Tile<f32, { [TOK] }> = exp2i::<TOK>(p_half);
+                let f2: Tile<f32, { [TOK] }> = exp2i::<TOK>(p - p_half);
+                let mut top: Tile<f32, { [1, TOK, 1, P] }> = broadcast_scalar(0.0f32, shape![1, TOK, 1, P]);
+                top = unsafe {
+                    heads_any::<TOK, P, TERMS, LANE, 1>(
+                        gq, batch, q_b, q_h, q_s, cos, cos_b, cos_s, sin, sin_b, sin_s, u, u_lo, u_b, u_pitch,
+                        0i32, 0i32, q_heads, seq, rotary_pairs, head_dim, mate, f1, f2, top, t,
+                    )
+                };
+                top = unsafe {
+                    heads_any::<TOK, P, TERMS, 1, 0>(
+                        gq, batch, q_b, q_h, q_s, cos, cos_b, cos_s, sin, sin_b, sin_s, u, u_lo, u_b, u_pitch,
+                        0i32, rotary_dim, q_heads, seq, tail_pairs, head_dim, tail_pairs, f1, f2, top, t,
+                    )
+                };
+                top = unsafe {
+                    heads_any::<TOK, P, TERMS, LANE, 1>(
+                        gk, batch, k_b, k_h, k_s, cos, cos_b, cos_s, sin, sin_b, sin_s, u, u_lo, u_b, u_pitch,
+                        q_heads * head_dim, 0i32, kv_heads, seq, rotary_pairs, head_dim, mate, f1, f2, top, t,
+                    )
+                };
+                top = unsafe {
+                    heads_any::<TOK, P, TERMS, 1, 0>(
+                        gk, batch, k_b, k_h, k_s, cos, cos_b, cos_s, sin, sin_b, sin_s, u, u_lo, u_b, u_pitch,
+                        q_heads * head_dim, rotary_dim, kv_heads, seq, tail_pairs, head_dim, tail_pairs, f1, f2, top, t,
+                    )
+                };
+                top = unsafe {
+                    heads_any::<TOK, P, TERMS, 1, 0>(
+                        gv, batch, v_b, v_h, v_s, cos, cos_b, cos_s, sin, sin_b, sin_s, u, u_lo, u_b, u_pitch,
+                        (q_heads + kv_heads) * head_dim, 0i32, kv_heads, seq, whole_pairs, head_dim, whole_pairs, f1, f2, top, t,
+                    )
+                };
+                if pass == 0i32 {
+                    let m: Tile<f32, { [TOK, 1, P] }> = reduce_max(top, 0i32);
+                    let m: Tile<f32, { [TOK, P] }> = m.reshape(shape![TOK, P]);
+                    let m: Tile<f32, { [TOK] }> = reduce_max(m, 1i32);
+                    p = choose::<TOK>(m, 10i32);
+                    let moved: Tile<i32, { [TOK] }> = p - broadcast_scalar(10i32, shape![TOK]);
+                    let moved: Tile<i32, { [] }> = reduce_max(absi(moved), 0i32);
+                    passes = min(tile_to_scalar(moved), 1i32) + 1i32;
+                }
+                pass = pass + 1i32;
+            }
+            let p_base: PointerTile<*mut i32, { [] }> = pointer_to_tile(words);
+            let p_base: PointerTile<*mut i32, { [] }> = addptr(p_base, 16i32 + row0);
+            let p_shape: Shape<{ [-1] }> = Shape::<{ [-1] }> { dims: &[seq] };
+            let p_strides: Array<{ [1] }> = Array::<{ [1] }> { dims: &[] };
+            let p_t: Tensor<i32, { [-1] }> = unsafe { make_tensor_view(p_base, p_shape, p_strides, new_token_unordered()) };
+            let mut p_p: PartitionMut<i32, { [TOK] }> = unsafe { p_t.partition_full_mut(shape![TOK]) };
+            let _e: Token = unsafe {
+                store_view_tko_mut(&mut p_p, p, [t], ordering::Weak, scope::TileBlock, None, tma::Disabled)
+            };
+            // Whether some token's power is not the usual one.
+            let moved: Tile<i32, { [TOK] }> = absi(p - broadcast_scalar(10i32, shape![TOK]));
+            let moved: Tile<i32, { [] }> = reduce_max(moved, 0i32);
+            unsafe { set_word(words, status + pid.0, tile_to_scalar(moved)) };
+        } else if pid.0 < token_blocks + x_blocks {
+            unsafe {
+                x_block::<WR, XC, TERMS, 1, 4>(
+                    x, wx, wx_lo, words, seq, hidden, x_b, x_s, w_rows, wx_pitch, x_tiles, x_exps,
+                    status + token_blocks, pid.0 - token_blocks,
+                )
+            };
+        } else {
+            unsafe {
+                w_block::<WR, XC, TERMS, 1, 4>(
+                    wq, wk, wv, wx, wx_lo, words, hidden, wq_s, wk_s, wv_s, q_rows, kv_rows, w_rows, wx_pitch,
+                    q_blocks, kv_blocks, status + token_blocks + x_blocks, pid.0 - token_blocks - x_blocks,
+                )
+            };
         }
     }
 

@@ -69,7 +69,9 @@ pub enum Error {
         expected: String,
     },
     /// The workspace that was passed is too small.
-    #[error("the workspace has {found} bytes at an address divisible by {found_alignment}; {needed} bytes aligned to 256 are needed")]
+    #[error(
+        "the workspace has {found} bytes at an address divisible by {found_alignment}; {needed} bytes aligned to 256 are needed"
+    )]
     Workspace {
         /// Bytes passed.
         found: u64,
@@ -81,4 +83,14 @@ pub enum Error {
     /// The call does not fit the problem.
     #[error(transparent)]
     Call(#[from] qkv_rope_op::Error),
+}
+
+impl From<Error> for qkv_rope_op::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Call(error) => error,
+            Error::Refused { why } => Self::Refused { backend: "cuda".to_owned(), why },
+            other => Self::Failed { backend: "cuda".to_owned(), why: other.to_string() },
+        }
+    }
 }

@@ -67,6 +67,11 @@ impl Executor {
         &self.plan
     }
 
+    /// The GPU that it runs on.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
     /// Bytes of workspace that a call needs.
     pub fn workspace_bytes(&self) -> u64 {
         self.plan.workspace.bytes
@@ -129,7 +134,9 @@ impl Executor {
             Arg::At(Place::Workspace(offset)) => workspace.address + offset,
             Arg::At(Place::ProductTable) => table_address(&self.product_table),
             Arg::At(Place::FinishTable) => table_address(&self.finish_table),
-            Arg::Distance(tensor) => (address(tensor).cast_signed().wrapping_sub(scratch.cast_signed()) / 4).cast_unsigned(),
+            Arg::Distance(tensor) => {
+                (address(tensor).cast_signed().wrapping_sub(scratch.cast_signed()) / 4).cast_unsigned()
+            }
             Arg::Stride(tensor, dim) | Arg::WideStride(tensor, dim) => stride(tensor, dim).unwrap_or(0) as u64,
             Arg::Int(value) => u64::from(value.cast_unsigned()),
         }
@@ -210,10 +217,8 @@ impl Tensors {
         for (tensors, access) in [(&Tensor::INPUTS[..], planned.inputs), (&Tensor::OUTPUTS[..], planned.outputs)] {
             for &tensor in tensors {
                 let Some(found) = self.get(tensor) else { continue };
-                if let Some(&stride) = found.strides.iter().find(|&&stride| stride > i32::MAX as usize)
-                    && found.rank > 0
-                {
-                    let expected = "strides below 2^31 elements".to_owned();
+                if let Some(stride) = found.narrow_strides().find(|&stride| stride > i32::MAX as usize) {
+                    let expected = "strides below 2^31 elements, except between batches".to_owned();
                     return Err(Error::Layout { tensor, found: format!("a stride of {stride}"), expected });
                 }
                 if access == Access::Wide && !found.is_wide() {
@@ -244,6 +249,12 @@ impl Found {
     fn leading(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let leading = self.rank.saturating_sub(1);
         self.strides[..leading].iter().copied().zip(self.extents[..leading].iter().copied())
+    }
+
+    /// Strides that kernels take as 32 bits: all but that of the batch and of the last dimension.
+    fn narrow_strides(&self) -> impl Iterator<Item = usize> + '_ {
+        let skipped = usize::from(self.rank > 2);
+        self.leading().skip(skipped).map(|(stride, _)| stride)
     }
 
     fn is_wide(&self) -> bool {

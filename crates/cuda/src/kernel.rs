@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use qkv_rope_op::Pairing;
 use serde::Serialize;
 
 /// GPU architectures that cubins are made for. A cubin runs on later minor revisions of its major version too.
@@ -28,8 +29,7 @@ pub enum Arch {
 
 impl Arch {
     /// All of them, oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm90, Self::Sm100, Self::Sm103, Self::Sm120];
+    pub const ALL: [Self; 7] = [Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm90, Self::Sm100, Self::Sm103, Self::Sm120];
 
     /// Compute capability.
     pub fn capability(self) -> (u32, u32) {
@@ -65,9 +65,9 @@ impl Arch {
         }
     }
 
-    /// The tensor memory accelerator and thread-block clusters, since compute capability 9.0.
-    pub fn has_clusters(self) -> bool {
-        self.capability() >= (9, 0)
+    /// Whether tiles of 128 x 256 and clusters of two thread blocks fit: GPUs with 228 KiB of shared memory.
+    pub fn has_large_tiles(self) -> bool {
+        matches!(self, Self::Sm90 | Self::Sm100 | Self::Sm103)
     }
 }
 
@@ -178,6 +178,13 @@ pub enum Kernel {
         /// How the work is divided.
         shape: PrepShape,
     },
+    /// As `Prep`, for either pairing, partial rotation, any head size and 4-byte alignment; slower.
+    PrepAny {
+        /// Terms per operand.
+        terms: Terms,
+        /// Which elements are rotated together.
+        pairing: Pairing,
+    },
     /// Checks the scales of X and W and redoes what they do not fit.
     Settle {
         /// Terms per operand.
@@ -201,7 +208,11 @@ pub enum Kernel {
 /// Rows of W of one `prep` or `settle` program.
 pub const WEIGHT_ROWS: u32 = 8;
 /// Columns that are rounded at a time.
-pub const CAST_COLS: u32 = 512;
+pub const CAST_COLS: u32 = 256;
+/// Tokens of one `prep_any` program.
+pub const PREP_ANY_TOKENS: u32 = 8;
+/// Pairs that `prep_any` rotates at a time.
+const PREP_ANY_PAIRS: u32 = 64;
 /// Rows of one `finish` program.
 pub const FINISH_ROWS: u32 = 8;
 
@@ -216,34 +227,50 @@ const fn prep(terms: Terms, half: u32, tokens: u32, heads: u32, unroll: u32, war
 
 /// Every row.
 pub const KERNELS: &[Kernel] = &[
-    prep(Terms::One, 64, 8, 1, 4, 4, 4),
-    prep(Terms::One, 64, 8, 1, 4, 4, 5),
+    prep(Terms::One, 32, 8, 1, 2, 4, 6),
     prep(Terms::One, 64, 8, 1, 4, 4, 6),
-    prep(Terms::One, 64, 8, 1, 2, 4, 6),
+    prep(Terms::One, 128, 8, 1, 2, 4, 4),
+    prep(Terms::Two, 32, 8, 1, 2, 4, 6),
     prep(Terms::Two, 64, 8, 1, 4, 4, 4),
-    prep(Terms::Two, 64, 8, 1, 2, 4, 6),
+    prep(Terms::Two, 128, 8, 1, 2, 4, 6),
+    Kernel::PrepAny { terms: Terms::One, pairing: Pairing::HalfSplit },
+    Kernel::PrepAny { terms: Terms::One, pairing: Pairing::Interleaved },
+    Kernel::PrepAny { terms: Terms::Two, pairing: Pairing::HalfSplit },
+    Kernel::PrepAny { terms: Terms::Two, pairing: Pairing::Interleaved },
     Kernel::Settle { terms: Terms::One, access: Access::Wide },
+    Kernel::Settle { terms: Terms::One, access: Access::Narrow },
     Kernel::Settle { terms: Terms::Two, access: Access::Wide },
-    product(64, 128, 64, 1, 4, 1, Terms::One),
-    product(64, 256, 64, 1, 4, 1, Terms::One),
+    Kernel::Settle { terms: Terms::Two, access: Access::Narrow },
     product(128, 128, 32, 1, 4, 1, Terms::One),
-    product(128, 128, 64, 1, 8, 1, Terms::One),
     product(128, 256, 64, 1, 8, 1, Terms::One),
-    product(128, 256, 32, 1, 8, 1, Terms::One),
     product(256, 256, 64, 2, 8, 1, Terms::One),
     product(128, 128, 64, 1, 8, 1, Terms::Two),
-    Kernel::Finish { slot: 64 * 128, cols: 128, access: Access::Wide },
-    Kernel::Finish { slot: 64 * 256, cols: 256, access: Access::Wide },
-    Kernel::Finish { slot: 128 * 128, cols: 128, access: Access::Wide },
-    Kernel::Finish { slot: 128 * 256, cols: 256, access: Access::Wide },
-    Kernel::Finish { slot: 256 * 256, cols: 256, access: Access::Wide },
+    PORTABLE_FAST,
+    PORTABLE_SPLIT,
+    finish(128, 128, Access::Wide),
+    finish(128, 128, Access::Narrow),
+    finish(128, 256, Access::Wide),
+    finish(128, 256, Access::Narrow),
+    finish(256, 256, Access::Wide),
+    finish(256, 256, Access::Narrow),
+    finish(64, 128, Access::Wide),
+    finish(64, 128, Access::Narrow),
 ];
+
+/// The tile for architectures with little shared memory; no such GPU has been measured.
+const PORTABLE_FAST: Kernel = product(128, 128, 32, 1, 8, 1, Terms::One);
+/// As [`PORTABLE_FAST`], for `split`.
+const PORTABLE_SPLIT: Kernel = product(64, 128, 32, 1, 8, 1, Terms::Two);
+
+const fn finish(rows: u32, cols: u32, access: Access) -> Kernel {
+    Kernel::Finish { slot: rows * cols, cols, access }
+}
 
 impl Kernel {
     /// The module that defines it, which its file is named after.
     pub fn module(self) -> &'static str {
         match self {
-            Self::Prep { .. } | Self::Settle { .. } => "prep",
+            Self::Prep { .. } | Self::PrepAny { .. } | Self::Settle { .. } => "prep",
             Self::Product(_) => "product",
             Self::Finish { .. } => "finish",
         }
@@ -253,6 +280,7 @@ impl Kernel {
     pub fn function(self) -> &'static str {
         match self {
             Self::Prep { .. } => "prep",
+            Self::PrepAny { .. } => "prep_any",
             Self::Settle { .. } => "settle",
             Self::Product(ProductTile { terms: Terms::One, .. }) => "product",
             Self::Product(ProductTile { terms: Terms::Two, .. }) => "product_split",
@@ -280,6 +308,14 @@ impl Kernel {
                 access.elems(),
                 shape.unroll,
             ],
+            Self::PrepAny { terms, pairing } => {
+                // The distance between neighbouring pairs.
+                let lane = match pairing {
+                    Pairing::HalfSplit => 1,
+                    Pairing::Interleaved => 2,
+                };
+                vec![PREP_ANY_TOKENS, PREP_ANY_PAIRS, CAST_COLS, WEIGHT_ROWS, terms.count(), lane]
+            }
             Self::Settle { terms, access } => {
                 vec![WEIGHT_ROWS, CAST_COLS, terms.count(), access.elems(), access.bytes()]
             }
@@ -294,7 +330,8 @@ impl Kernel {
             Self::Prep { shape, .. } => {
                 Hints { warps: Some(shape.warps), cluster: None, occupancy: Some(shape.occupancy) }
             }
-            Self::Settle { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(3) },
+            Self::PrepAny { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(6) },
+            Self::Settle { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(2) },
             Self::Product(ProductTile { cluster, warps, resident, .. }) => Hints {
                 warps: Some(warps),
                 cluster: (cluster > 1).then_some(cluster),
@@ -304,17 +341,25 @@ impl Kernel {
         }
     }
 
-    /// Whether the row is compiled for `arch`.
+    /// Whether the row is compiled for `arch`. Large tiles need the shared memory of data-centre GPUs since Hopper.
     pub fn targets(self, arch: Arch) -> bool {
+        let portable = self == PORTABLE_FAST || self == PORTABLE_SPLIT;
         match self {
-            Self::Product(ProductTile { cluster, .. }) => cluster == 1 || arch.has_clusters(),
+            Self::Product(_) => portable != arch.has_large_tiles(),
+            Self::Finish { slot, cols, .. } => slot <= 128 * cols || arch.has_large_tiles(),
             _ => true,
         }
     }
 
-    /// Whether a stack frame in the cubin is an error. Frames hold spilled registers and cost up to a factor of ten.
+    /// Whether a stack frame in the cubin is an error. Frames hold spilled registers and cost up to a factor of ten: the
+    /// rows that the benchmark suite takes on a measured architecture have none.
     pub fn must_not_spill(self, arch: Arch) -> bool {
-        arch == Arch::Sm90
+        let suite = match self {
+            Self::Prep { half, .. } => half == 64,
+            Self::PrepAny { .. } => false,
+            Self::Settle { .. } | Self::Product(_) | Self::Finish { .. } => true,
+        };
+        suite && arch == Arch::Sm90
     }
 }
 
@@ -339,6 +384,13 @@ impl fmt::Display for Kernel {
             Self::Prep { terms, access: a, half, shape } => {
                 let PrepShape { tokens, heads, unroll, warps, occupancy } = shape;
                 write!(f, "prep{}-h{half}-{}-t{tokens}h{heads}u{unroll}w{warps}o{occupancy}", terms.count(), access(a))
+            }
+            Self::PrepAny { terms, pairing } => {
+                let pairing = match pairing {
+                    Pairing::HalfSplit => "half-split",
+                    Pairing::Interleaved => "interleaved",
+                };
+                write!(f, "prep{}-any-{pairing}", terms.count())
             }
             Self::Settle { terms, access: a } => write!(f, "settle{}-{}", terms.count(), access(a)),
             Self::Product(ProductTile { rows, cols, depth, cluster, warps, resident, terms }) => {

@@ -4,6 +4,7 @@
 //! at run time it needs the NVIDIA driver and nothing else. It builds, plans and tests without one.
 
 pub mod archive;
+mod backend;
 mod error;
 mod executor;
 pub mod facts;
@@ -13,6 +14,7 @@ pub mod plan;
 pub mod schedule;
 pub mod tune;
 
+pub use backend::CudaBackend;
 pub use error::Error;
 pub use executor::{Executor, WorkspacePtr};
 pub use gpu::{Gpu, device_count, driver_version};

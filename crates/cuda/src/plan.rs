@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::facts::Facts;
-use crate::kernel::{Access, KERNELS, Kernel, PrepShape, ProductTile, Terms, WEIGHT_ROWS};
+use crate::kernel::{Access, KERNELS, Kernel, PREP_ANY_TOKENS, PrepShape, ProductTile, Terms, WEIGHT_ROWS};
 use crate::schedule::{self, Cut, Direct, HEADER_WORDS, Schedule};
 use crate::tune;
 
@@ -28,8 +28,20 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Dense tensors at 16-byte aligned addresses.
+    /// Rows that are multiples of 16 bytes at 16-byte aligned addresses, densely packed.
     pub const DENSE: Self = Self { inputs: Access::Wide, outputs: Access::Wide, flat_hidden: true };
+
+    /// Dense tensors of these sizes, each at a 16-byte aligned address.
+    pub fn dense(dims: Dims) -> Self {
+        let wide = |rows: &[usize]| {
+            if rows.iter().all(|elems| elems.is_multiple_of(4)) { Access::Wide } else { Access::Narrow }
+        };
+        Self {
+            inputs: wide(&[dims.hidden(), dims.head_dim(), dims.rotary_dim()]),
+            outputs: wide(&[dims.hidden()]),
+            flat_hidden: true,
+        }
+    }
 }
 
 /// A place in device memory, by name.
@@ -120,7 +132,7 @@ pub struct GpuPlan {
 /// [`Error::Refused`] when the GPU backend cannot run the problem.
 pub fn plan(problem: &Problem, facts: &Facts, layout: Layout) -> Result<GpuPlan, Error> {
     let terms = terms(problem)?;
-    let cut = tune::choose(problem, facts, direct(problem, layout), terms);
+    let cut = tune::choose(problem, facts, terms);
     let choice = Choice { prep: tune::prep(problem, terms), cut, promote: tune::PROMOTE_ELEMS };
     plan_choice(problem, facts, layout, choice)
 }
@@ -155,7 +167,7 @@ pub fn plan_choice(problem: &Problem, facts: &Facts, layout: Layout, choice: Cho
         schedule,
         workspace,
         launches: Vec::new(),
-        notes: notes(problem, layout, direct),
+        notes: notes(problem, layout, direct, sizes.prep),
     };
     if !sizes.nothing_to_do() {
         plan.launches = sizes.launches(&plan);
@@ -179,6 +191,21 @@ fn terms(problem: &Problem) -> Result<Terms, Error> {
     }
 }
 
+/// The kernel that makes U, and the tokens of one of its programs. The fast rows take whole heads of half-split pairs, a
+/// multiple of 8 elements long and aligned to 16 bytes.
+fn prep_kernel(problem: &Problem, terms: Terms, access: Access, shape: PrepShape) -> (Kernel, u32) {
+    let dims = problem.dims;
+    let half = dims.head_dim() / 2;
+    let whole = problem.pairing == Pairing::HalfSplit && dims.rotary_dim() == dims.head_dim();
+    let fits = half > 0 && half.is_multiple_of(4) && half <= 128;
+    if access == Access::Wide && whole && fits {
+        let half = half.next_power_of_two().max(32) as u32;
+        (Kernel::Prep { terms, access, half, shape }, shape.tokens)
+    } else {
+        (Kernel::PrepAny { terms, pairing: problem.pairing }, PREP_ANY_TOKENS)
+    }
+}
+
 fn direct(problem: &Problem, layout: Layout) -> Direct {
     let wide = layout.outputs == Access::Wide && problem.dims.hidden().is_multiple_of(4);
     let overwrite = |tensor| problem.outputs.get(tensor) != Some(Write::Accumulate);
@@ -190,10 +217,18 @@ fn direct(problem: &Problem, layout: Layout) -> Direct {
     }
 }
 
-fn notes(problem: &Problem, layout: Layout, direct: Direct) -> Vec<String> {
+fn notes(problem: &Problem, layout: Layout, direct: Direct, prep: Kernel) -> Vec<String> {
     let mut notes = Vec::new();
+    if matches!(prep, Kernel::PrepAny { .. }) {
+        notes.push(
+            "the gradients are un-rotated by the general kernel: the fast ones take half-split pairs of whole heads, at most \
+             256 elements and a multiple of 8, E a multiple of 4, all aligned to 16 bytes"
+                .to_owned(),
+        );
+    }
     if layout.inputs == Access::Narrow {
-        notes.push("inputs are read 4 bytes at a time: an address or a stride is not a multiple of 16 bytes".to_owned());
+        notes
+            .push("inputs are read 4 bytes at a time: an address or a stride is not a multiple of 16 bytes".to_owned());
     }
     let indirect = |what: &str| {
         format!("{what} goes through scratch memory: it is accumulated into, or its rows are not 16-byte aligned")
@@ -212,8 +247,7 @@ struct Sizes {
     dims: Dims,
     terms: Terms,
     access: Access,
-    half: u32,
-    prep: PrepShape,
+    prep: Kernel,
     u_pitch: usize,
     wx_pitch: usize,
     w_rows: usize,
@@ -230,24 +264,17 @@ struct Sizes {
 impl Sizes {
     fn new(problem: &Problem, layout: Layout, prep: PrepShape) -> Result<Self, Error> {
         let dims = problem.dims;
-        let half = dims.head_dim() / 2;
-        if problem.pairing != Pairing::HalfSplit || dims.rotary_dim() != dims.head_dim() {
-            return Err(refused("only half-split pairing over the whole head has GPU kernels".to_owned()));
-        }
-        let wide = half.is_multiple_of(4) && dims.hidden().is_multiple_of(4);
-        let access = if wide { layout.inputs } else { Access::Narrow };
-        let half_tile = half.next_power_of_two().max(32);
-        if half_tile > 128 {
-            return Err(refused(format!("head size D = {} is larger than 256", dims.head_dim())));
-        }
+        let terms = terms(problem)?;
+        let wide = layout.inputs == Access::Wide && dims.hidden().is_multiple_of(4);
+        let access = if wide { Access::Wide } else { Access::Narrow };
+        let (prep, tokens) = prep_kernel(problem, terms, access, prep);
         let w_rows = dims.rows().next_multiple_of(PITCH_ELEMS);
         let weight_rows = WEIGHT_ROWS as usize;
-        let seq_tiles = dims.seq().div_ceil(prep.tokens as usize);
+        let seq_tiles = dims.seq().div_ceil(tokens as usize);
         let sizes = Self {
             dims,
-            terms: terms(problem)?,
+            terms,
             access,
-            half: half_tile as u32,
             prep,
             u_pitch: dims.rows().next_multiple_of(PITCH_ELEMS),
             wx_pitch: dims.hidden().next_multiple_of(PITCH_ELEMS),
@@ -329,11 +356,7 @@ impl Sizes {
         let mut launches = Vec::new();
         let blocks = self.prep_blocks();
         if blocks > 0 {
-            launches.push(Launch {
-                kernel: Kernel::Prep { terms: self.terms, access: self.access, half: self.half, shape: self.prep },
-                grid: blocks as u32,
-                args: self.prep_args(&plan.workspace),
-            });
+            launches.push(Launch { kernel: self.prep, grid: blocks as u32, args: self.prep_args(&plan.workspace) });
         }
         launches.push(Launch {
             kernel: Kernel::Settle { terms: self.terms, access: self.access },
@@ -382,9 +405,12 @@ impl Sizes {
             int(self.dims.seq()),
             int(self.dims.query_heads()),
             int(self.dims.kv_heads()),
-            int(self.dims.head_dim() / 2),
-            int(self.dims.hidden()),
         ];
+        match self.prep {
+            Kernel::PrepAny { .. } => args.extend([int(self.dims.head_dim()), int(self.dims.rotary_dim())]),
+            _ => args.push(int(self.dims.head_dim() / 2)),
+        }
+        args.push(int(self.dims.hidden()));
         args.extend([GradQuery, GradKey, GradValue, Cos, Sin, HiddenStates].map(|tensor| Arg::WideStride(tensor, 0)));
         for tensor in [GradQuery, GradKey, GradValue] {
             args.extend([Arg::Stride(tensor, 1), Arg::Stride(tensor, 2)]);

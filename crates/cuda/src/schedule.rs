@@ -37,7 +37,7 @@ impl Split {
     pub const NONE: Self = Self { tiles: 0, parts: 1 };
 
     fn parts_of(self, index: usize, tiles: usize) -> usize {
-        if index + self.tiles as usize >= tiles { (self.parts as usize).max(1) } else { 1 }
+        if index.saturating_add(self.tiles as usize) >= tiles { (self.parts as usize).max(1) } else { 1 }
     }
 }
 
@@ -196,7 +196,17 @@ impl Builder<'_> {
                     let slot = self.push_parts(row_tile, col_tile, sum, parts, false);
                     for (dest, segment, write) in inside {
                         let rows = segment.start.max(row)..segment.end.min(row + self.rows());
-                        self.finish_rows(slot, parts, dest, 0, rows.start - segment.start, rows.len(), rows.start - row, col_tile, write);
+                        self.finish_rows(
+                            slot,
+                            parts,
+                            dest,
+                            0,
+                            rows.start - segment.start,
+                            rows.len(),
+                            rows.start - row,
+                            col_tile,
+                            write,
+                        );
                     }
                 }
             }

@@ -145,7 +145,8 @@ fn compare(committed: &Lock, made: &Lock) -> Result<()> {
 
 fn source_digest(root: &Path) -> Result<String> {
     let folder = root.join("crates/cuda-kernels");
-    let mut files: Vec<_> = std::fs::read_dir(folder.join("src"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder.join("src"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.push(folder.join("Cargo.toml"));
     files.push(folder.join("Cargo.lock"));
     files.sort();
