@@ -3,6 +3,7 @@
 mod bench;
 mod bundles;
 mod check;
+mod eval;
 mod files;
 mod hostile;
 mod messages;
