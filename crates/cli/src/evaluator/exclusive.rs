@@ -24,7 +24,10 @@ impl Exclusive {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o666);
         // Where the file cannot be made, for want of rights or of a folder, nobody can be warned.
-        let Ok(file) = options.open(std::env::temp_dir().join(NAME)) else { return Ok(Self { _file: None }) };
+        let path = std::env::temp_dir().join(NAME);
+        // Another user's file can be read, which is enough to lock it.
+        let file = options.open(&path).or_else(|_| File::open(&path));
+        let Ok(file) = file else { return Ok(Self { _file: None }) };
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 let failure =
