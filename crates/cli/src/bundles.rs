@@ -20,7 +20,7 @@ const LOG: &str = "evaluation.log";
 /// # Errors
 /// When a case is not the suite's.
 pub(crate) fn require_suite(settings: &Settings) -> Result<(), Failure> {
-    let precision = settings.mode.precision.into();
+    let precision = settings.mode.precision();
     let is_suites =
         |problem: Problem| SUITE.into_iter().any(|case| problem == Problem { precision, ..Problem::new(case.dims()) });
     match settings.workloads.iter().find(|workload| !is_suites(settings.mode.problem(workload.dims))) {

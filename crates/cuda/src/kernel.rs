@@ -220,7 +220,6 @@ const fn product(rows: u32, cols: u32, depth: u32, cluster: u32, warps: u32, res
     Kernel::Product(ProductTile { rows, cols, depth, cluster, warps, resident, terms })
 }
 
-#[expect(clippy::too_many_arguments, reason = "a row of the table below")]
 const fn prep(terms: Terms, half: u32, tokens: u32, heads: u32, unroll: u32, warps: u32, occupancy: u32) -> Kernel {
     Kernel::Prep { terms, access: Access::Wide, half, shape: PrepShape { tokens, heads, unroll, warps, occupancy } }
 }

@@ -123,7 +123,7 @@ fn settings(recorded: &Evaluation, args: &ReplayArgs) -> anyhow::Result<Settings
     let threads = NonZeroUsize::new(recorded.implementation.threads).unwrap_or(NonZeroUsize::MIN);
     Ok(Settings {
         workloads: workloads.collect::<Result<_, _>>()?,
-        mode: ModeArgs { precision, style: StyleArg::HalfSplit },
+        mode: ModeArgs { precision: Some(precision), style: StyleArg::HalfSplit },
         rules,
         limits: args.resources.resources_with(threads),
         baseline: None,

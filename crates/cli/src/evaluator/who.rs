@@ -123,7 +123,7 @@ impl Candidate {
 
     /// What is known of it.
     pub(crate) fn implementation(&self, settings: &Settings) -> Implementation {
-        let (precision, threads) = (settings.mode.precision.into(), settings.limits.threads.get());
+        let (precision, threads) = (settings.mode.precision(), settings.limits.threads.get());
         let blank = Implementation {
             name: String::new(),
             author: None,
