@@ -42,6 +42,22 @@ fn plan_runs_nothing_and_gives_floors() {
 }
 
 #[test]
+fn a_gpu_is_planned_for_without_being_there() {
+    let folder = Folder::new();
+    let text = folder.succeed(&["plan", "--case", "s8192b1", "--gpu", "h200", "--precision", "fast"]);
+    assert!(text.contains("s8192b1 by cuda-sm_90") && text.contains("tasks on"), "{text}");
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_not_available() {
+    let folder = Folder::new();
+    let output = folder.run(&["check", "--case", "s128b2", "--device", "cuda:1000"]);
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("no NVIDIA driver") || error.contains("no GPU 1000"), "{error}");
+}
+
+#[test]
 fn peak_measures_what_was_asked_for() {
     let folder = Folder::new();
     let arguments = ["peak", "--threads", "1", "--isa", "portable", "--samples", "2", "--json"];
