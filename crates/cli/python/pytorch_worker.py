@@ -1,29 +1,20 @@
 """PyTorch's side of `kernelproof bench --against pytorch`: the operation in eager f32, timed on request.
 
-Requests arrive on stdin and answers leave on stdout, one JSON object a line:
-
     {"do": "hello", "threads": 2}                         -> {"torch": "2.15.0", "python": "3.11.2", "threads": 2}
     {"do": "load", "sizes": {...}, "style": "half-split",
      "sets": [{"path": "...", "elems": 123}]}             -> {}
     {"do": "run", "set": 0}                               -> {"ns": 1234567}
     {"do": "save", "path": "..."}                         -> {}
 
-An answer with "error" says what went wrong. A file of a set holds the nine inputs one after the other as little-endian
-f32, in the order of `INPUTS`; `save` writes the four outputs of the last run in the same way. The worker ends when
-stdin does.
+A file of a set holds the nine inputs one after the other as little-endian f32, in the order of `INPUTS`; `save` writes
+the four outputs of the last run in the same way.
 """
 
 import gc
-import json
-import os
 import platform
-import signal
-import sys
 import time
 
-INPUTS = (
-    "grad_query", "grad_key", "grad_value", "hidden_states", "q_weight", "k_weight", "v_weight", "cos", "sin",
-)
+from kernelproof_worker import INPUTS, serve, shapes
 
 
 def unrotate_half_split(torch, g, cos, sin):
@@ -84,16 +75,10 @@ class Worker:
         return {}
 
     def read(self, entry, sizes):
-        b, s, e, h, k, d, r = (sizes[letter] for letter in "BSEHKDR")
-        shapes = {
-            "grad_query": (b, h, s, d), "grad_key": (b, k, s, d), "grad_value": (b, k, s, d),
-            "hidden_states": (b, s, e), "q_weight": (h * d, e), "k_weight": (k * d, e), "v_weight": (k * d, e),
-            "cos": (b, s, r), "sin": (b, s, r),
-        }
         flat = self.torch.from_file(entry["path"], shared=False, size=entry["elems"], dtype=self.torch.float32)
-        tensors, start = {}, 0
+        tensors, start, shape_of = {}, 0, shapes(sizes)
         for name in INPUTS:
-            shape = shapes[name]
+            shape = shape_of[name]
             elems = self.torch.Size(shape).numel()
             # A copy: ordinary memory, as a training step would have.
             tensors[name] = flat[start:start + elems].reshape(shape).clone()
@@ -117,23 +102,6 @@ class Worker:
         return {}
 
 
-def main():
-    # Ctrl-C reaches the whole process group; the parent decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # What a library prints must not be taken for an answer.
-    os.dup2(2, 1)
-    worker = Worker()
-    actions = {"hello": worker.hello, "load": worker.load, "run": worker.run, "save": worker.save}
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = actions[request["do"]](request)
-        except Exception as error:  # Whatever it is, the parent must hear of it.
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    worker = Worker()
+    serve({"hello": worker.hello, "load": worker.load, "run": worker.run, "save": worker.save})

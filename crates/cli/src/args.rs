@@ -44,7 +44,11 @@ pub(crate) enum Command {
     Quick(commands::quick::QuickArgs),
     Check(commands::check::CheckArgs),
     Bench(commands::bench::BenchArgs),
+    Compare(commands::compare::CompareArgs),
+    Eval(commands::eval::EvalArgs),
     Report(commands::report::ReportArgs),
+    Replay(commands::replay::ReplayArgs),
+    Verify(commands::verify::VerifyArgs),
     Plan(commands::plan::PlanArgs),
     Peak(commands::peak::PeakArgs),
     Cases(commands::cases::CasesArgs),
@@ -75,19 +79,41 @@ fn parse_json_to(text: &str) -> Result<JsonTo, std::convert::Infallible> {
 }
 
 /// Which device computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DeviceKind {
-    /// This machine's processor
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// This machine's processor.
     #[default]
     Cpu,
+    /// The NVIDIA GPU of this number.
+    Cuda(usize),
+}
+
+impl Device {
+    /// How operands are rounded when the user does not say: f32-class results on either device.
+    fn default_precision(self) -> PrecisionArg {
+        match self {
+            Self::Cpu => PrecisionArg::Ieee,
+            Self::Cuda(_) => PrecisionArg::Split,
+        }
+    }
+}
+
+/// Reads `cpu`, `cuda` or `cuda:1`.
+pub(crate) fn parse_device(text: &str) -> Result<Device, String> {
+    let ordinal = match text {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => "0",
+        _ => text.strip_prefix("cuda:").unwrap_or_default(),
+    };
+    ordinal.parse().map(Device::Cuda).map_err(|_| "expected cpu, cuda or cuda:N".to_owned())
 }
 
 /// The device and how it is used.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArgs {
-    /// The device that computes
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) device: DeviceKind,
+    /// The device that computes: cpu, cuda (the first NVIDIA GPU) or cuda:N
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, default_value = "cpu")]
+    pub(crate) device: Device,
     /// CPU threads [default: all that this process may use]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
@@ -113,25 +139,34 @@ pub(crate) fn parse_isa(text: &str) -> Result<Isa, String> {
 /// How exact, and which elements are rotated together.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ModeArgs {
-    /// How operands are rounded
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) precision: PrecisionArg,
+    /// How operands are rounded [default: ieee on the CPU, split on a GPU]
+    #[arg(long, value_enum)]
+    pub(crate) precision: Option<PrecisionArg>,
     /// Which two elements of a head are rotated together
     #[arg(long, value_enum, default_value_t)]
     pub(crate) style: StyleArg,
 }
 
 impl ModeArgs {
+    /// The same with the device's precision where none was asked for.
+    pub(crate) fn on(self, device: Device) -> Self {
+        Self { precision: self.precision.or(Some(device.default_precision())), ..self }
+    }
+
+    /// How operands are rounded; on the CPU unless [`ModeArgs::on`] said otherwise.
+    pub(crate) fn precision(self) -> Precision {
+        self.precision.unwrap_or_else(|| Device::Cpu.default_precision()).into()
+    }
+
     /// The problem of these sizes with all outputs.
     pub(crate) fn problem(self, dims: Dims) -> Problem {
-        Problem { pairing: self.style.into(), precision: self.precision.into(), ..Problem::new(dims) }
+        Problem { pairing: self.style.into(), precision: self.precision(), ..Problem::new(dims) }
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum PrecisionArg {
-    /// f32 operands and sums: normwise error at most 2e-6
-    #[default]
+    /// f32 operands and sums (CPU): normwise error at most 2e-6
     Ieee,
     /// Two 11-bit terms per operand (GPU): normwise error at most 2e-6
     Split,
@@ -258,6 +293,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn devices_have_names_and_numbers() {
+        assert_eq!(parse_device("cpu"), Ok(Device::Cpu));
+        assert_eq!(parse_device("cuda"), Ok(Device::Cuda(0)));
+        assert_eq!(parse_device("cuda:3"), Ok(Device::Cuda(3)));
+        for wrong in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "3"] {
+            assert_eq!(parse_device(wrong), Err("expected cpu, cuda or cuda:N".to_owned()), "{wrong}");
+        }
     }
 
     #[test]

@@ -3,10 +3,14 @@
 pub(crate) mod bench;
 pub(crate) mod cases;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod eval;
 pub(crate) mod inputs;
 pub(crate) mod peak;
 pub(crate) mod plan;
 pub(crate) mod quick;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod verify;

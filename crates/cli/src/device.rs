@@ -3,9 +3,10 @@
 use std::num::NonZeroUsize;
 
 use qkv_rope_cpu::{CpuBackend, CpuOptions, Isa, Threads};
+use qkv_rope_cuda::CudaBackend;
 use qkv_rope_op::Backend;
 
-use crate::args::{DeviceArgs, DeviceKind};
+use crate::args::{Device, DeviceArgs};
 use crate::machine;
 
 impl DeviceArgs {
@@ -20,9 +21,19 @@ impl DeviceArgs {
     /// When this machine lacks it.
     pub(crate) fn open(&self) -> anyhow::Result<Box<dyn Backend>> {
         match self.device {
-            DeviceKind::Cpu => Ok(Box::new(cpu(self.isa, self.thread_count())?)),
+            Device::Cpu => Ok(Box::new(cpu(self.isa, self.thread_count())?)),
+            Device::Cuda(ordinal) => cuda(ordinal),
         }
     }
+}
+
+/// A GPU of this machine, for tensors in the host's memory.
+///
+/// # Errors
+/// When there is no driver, no such GPU, or none that kernels were compiled for.
+pub(crate) fn cuda(ordinal: usize) -> anyhow::Result<Box<dyn Backend>> {
+    let opened = CudaBackend::open(ordinal).map_err(qkv_rope_op::Error::from);
+    Ok(Box::new(opened?))
 }
 
 /// The CPU backend on its own threads.

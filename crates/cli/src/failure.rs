@@ -36,6 +36,11 @@ impl Failure {
         Self { exit: Exit::Unavailable, message: message.into(), help: None }
     }
 
+    /// Something that was checked and is wrong.
+    pub(crate) fn check(message: impl Into<String>) -> Self {
+        Self { exit: Exit::CheckFailed, message: message.into(), help: None }
+    }
+
     /// Adds what to do about it.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());

@@ -3,15 +3,19 @@
 //! One file per command in `commands`; what several share has its own module. Only `output` prints.
 
 mod args;
+mod bundles;
+mod candidate;
 mod commands;
 mod contest;
 mod device;
+mod evaluator;
 mod failure;
 mod interrupt;
 mod machine;
 mod output;
 mod peak;
 mod progress;
+mod python;
 mod report;
 mod tensors;
 
@@ -40,7 +44,11 @@ fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Quick(args) => commands::quick::execute(&args),
         Command::Check(args) => commands::check::execute(&args),
         Command::Bench(args) => commands::bench::execute(&args),
+        Command::Compare(args) => commands::compare::execute(&args),
+        Command::Eval(args) => commands::eval::execute(&args),
         Command::Report(args) => commands::report::execute(&args),
+        Command::Replay(args) => commands::replay::execute(&args),
+        Command::Verify(args) => commands::verify::execute(&args),
         Command::Plan(args) => commands::plan::execute(&args),
         Command::Peak(args) => commands::peak::execute(&args),
         Command::Cases(args) => commands::cases::execute(&args),

@@ -5,6 +5,9 @@
 
 pub mod bandwidth;
 pub mod check;
+pub mod comparison;
+pub mod evaluation;
 pub mod flush;
+pub mod judge;
 pub mod measure;
 pub mod statistics;

@@ -90,6 +90,21 @@ impl Pair<'_> {
         };
         Some(middle(self.numerator)? / middle(self.denominator)?)
     }
+
+    fn separate_ratio(&self) -> Option<f64> {
+        let ratio = median(self.numerator)? / median(self.denominator)?;
+        ratio.is_finite().then_some(ratio)
+    }
+
+    /// The ratio of medians of samples drawn with replacement, each side for itself.
+    fn resampled_apart(&self, rng: &mut impl Rng) -> Option<f64> {
+        let mut middle = |samples: &[u64]| {
+            let mut values: Vec<u64> =
+                (0..samples.len()).map(|_| samples[rng.random_range(0..samples.len())]).collect();
+            middle_of(&mut values)
+        };
+        Some(middle(self.numerator)? / middle(self.denominator)?)
+    }
 }
 
 /// median(numerator) / median(denominator) with an interval of that ratio. `None` when a side has no samples or the
@@ -110,12 +125,26 @@ pub fn median_of_ratios(pair: Pair<'_>) -> Option<f64> {
 /// The geometric mean over cases of the ratio of medians, with its interval; cases are resampled independently.
 /// `None` when any case has no ratio.
 pub fn geometric_mean_of_ratios(cases: &[Pair<'_>]) -> Option<Interval> {
-    let ratios: Vec<f64> = cases.iter().map(Pair::ratio).collect::<Option<_>>()?;
+    bootstrap(cases, Pair::ratio, Pair::resampled)
+}
+
+/// As [`geometric_mean_of_ratios`] where the two sides were timed in runs of their own: their samples are resampled
+/// apart, and may differ in number.
+pub fn geometric_mean_of_separate_ratios(cases: &[Pair<'_>]) -> Option<Interval> {
+    bootstrap(cases, Pair::separate_ratio, Pair::resampled_apart)
+}
+
+fn bootstrap<'a>(
+    cases: &[Pair<'a>],
+    ratio: impl Fn(&Pair<'a>) -> Option<f64>,
+    resample: impl Fn(&Pair<'a>, &mut ChaCha8Rng) -> Option<f64>,
+) -> Option<Interval> {
+    let ratios: Vec<f64> = cases.iter().map(ratio).collect::<Option<_>>()?;
     let estimate = geometric_mean(&ratios)?;
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut resampled = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
-        let ratios: Vec<f64> = cases.iter().map(|pair| pair.resampled(&mut rng)).collect::<Option<_>>()?;
+        let ratios: Vec<f64> = cases.iter().map(|pair| resample(pair, &mut rng)).collect::<Option<_>>()?;
         resampled.push(geometric_mean(&ratios)?);
     }
     resampled.sort_by(f64::total_cmp);
@@ -182,6 +211,15 @@ mod tests {
         for value in [interval.estimate, interval.low, interval.high] {
             assert!((value - 2.0).abs() < 1e-12, "{interval:?}");
         }
+    }
+
+    #[test]
+    fn separate_runs_need_not_have_the_same_number_of_samples() {
+        let pair = Pair { numerator: &[20, 22, 21, 19, 20], denominator: &[10, 10, 11] };
+        let interval = geometric_mean_of_separate_ratios(&[pair]).expect("a ratio");
+        assert!((interval.estimate - 2.0).abs() < 1e-12, "{interval:?}");
+        assert!(interval.low < 2.0 && interval.high > 2.0 && interval.high < 2.3, "{interval:?}");
+        assert_eq!(geometric_mean_of_separate_ratios(&[Pair { numerator: &[], ..pair }]), None);
     }
 
     #[test]

@@ -49,12 +49,14 @@
 pub mod process;
 
 pub use qkv_rope_cpu as cpu;
+pub use qkv_rope_cuda as cuda;
 pub use qkv_rope_op::{
     Backend, Cost, Dims, Error, Inputs, Output, Outputs, Pairing, Plan, Precision, Problem, Requested, Session, Step,
     Tensor, View, ViewMut, Write,
 };
 
 use qkv_rope_cpu::{CpuBackend, CpuOptions};
+use qkv_rope_cuda::CudaBackend;
 
 /// Where to compute.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +68,9 @@ pub enum Device {
     Auto,
     /// The CPU, as the options say.
     Cpu(CpuOptions),
+    /// The NVIDIA GPU of this number, for tensors in the host's memory, which are copied there and back in each call.
+    /// Callers whose tensors are on the GPU use [`cuda::Executor`].
+    Cuda(usize),
 }
 
 impl Device {
@@ -74,11 +79,11 @@ impl Device {
     /// # Errors
     /// [`Error::Refused`] when the machine lacks what the options ask for, [`Error::Failed`] when it gives out.
     pub fn open(self) -> Result<Box<dyn Backend>, Error> {
-        let options = match self {
-            Self::Auto => CpuOptions::default(),
-            Self::Cpu(options) => options,
-        };
-        Ok(Box::new(CpuBackend::new(options)?))
+        match self {
+            Self::Auto => Ok(Box::new(CpuBackend::new(CpuOptions::default())?)),
+            Self::Cpu(options) => Ok(Box::new(CpuBackend::new(options)?)),
+            Self::Cuda(ordinal) => Ok(Box::new(CudaBackend::open(ordinal)?)),
+        }
     }
 }
 

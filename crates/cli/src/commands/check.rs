@@ -7,11 +7,11 @@ use std::num::NonZeroUsize;
 
 use clap::{Args, ValueEnum};
 use kernelproof_eval::check::{CheckOptions, Depth, Expected, Stage, check_against};
-use qkv_rope_cpu::{CpuBackend, Isa};
-use qkv_rope_op::{Backend as _, Cost, OwnedInputs, Problem, Recipe};
+use qkv_rope_cpu::Isa;
+use qkv_rope_op::{Backend, Cost, OwnedInputs, Problem, Recipe};
 
 use super::bench::threads_or_all;
-use crate::args::{JsonArg, ModeArgs, Workload, WorkloadArgs, parse_isa, parse_threads};
+use crate::args::{Device, JsonArg, ModeArgs, Workload, WorkloadArgs, parse_device, parse_isa, parse_threads};
 use crate::device;
 use crate::failure::Exit;
 use crate::interrupt;
@@ -60,6 +60,9 @@ pub(crate) struct CheckArgs {
     seed: u64,
     #[command(flatten)]
     mode: ModeArgs,
+    /// The device that is checked: cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device, default_value = "cpu")]
+    device: Device,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -97,29 +100,34 @@ fn subjects(args: &CheckArgs) -> anyhow::Result<Vec<Subject>> {
         Err(_) if random > 0 => Vec::new(),
         workloads => workloads?,
     };
+    let mode = args.mode.on(args.device);
     let subject = |workload: Workload| Subject {
-        problem: args.mode.problem(workload.dims),
+        problem: mode.problem(workload.dims),
         name: workload.name,
         recipe: args.recipe,
         seed: args.seed,
         random: false,
     };
     let mut subjects: Vec<Subject> = workloads.into_iter().map(subject).collect();
-    subjects.extend(random::subjects(random, args.seed, args.mode.precision.into()));
+    subjects.extend(random::subjects(random, args.seed, mode.precision()));
     Ok(subjects)
 }
 
-fn backends(args: &CheckArgs) -> anyhow::Result<Vec<CpuBackend>> {
+fn backends(args: &CheckArgs) -> anyhow::Result<Vec<Box<dyn Backend>>> {
+    if let Device::Cuda(ordinal) = args.device {
+        return Ok(vec![device::cuda(ordinal)?]);
+    }
     let isas = if args.isa.is_empty() { Isa::available() } else { args.isa.clone() };
     let threads = threads_or_all(args.threads.as_slice())[0];
-    Ok(isas.into_iter().map(|isa| device::cpu(Some(isa), threads)).collect::<Result<_, _>>()?)
+    let backend = |isa| Ok(Box::new(device::cpu(Some(isa), threads)?) as Box<dyn Backend>);
+    isas.into_iter().map(backend).collect()
 }
 
 /// Checks until the end (`true`) or until the user stops it.
 fn check_all(
     args: &CheckArgs,
     subjects: &[Subject],
-    backends: &[CpuBackend],
+    backends: &[Box<dyn Backend>],
     record: &mut CheckRecord,
 ) -> anyhow::Result<bool> {
     let progress = Progress::new(subjects.iter().map(|subject| weight(&subject.problem)).sum());
@@ -146,7 +154,7 @@ fn check_all(
                 return Ok(false);
             }
             progress.doing(format!("{}: {}", subject.name, backend.name()));
-            let report = check_against(backend, &expected, &inputs.views(), options, &watch)?;
+            let report = check_against(backend.as_ref(), &expected, &inputs.views(), options, &watch)?;
             record.checked.push(Checked { subject: subject.clone(), report });
         }
         progress.add(weight(&subject.problem));
@@ -155,7 +163,7 @@ fn check_all(
 }
 
 /// A refusal should not come after a minute of computing the reference.
-fn refuse_early(backends: &[CpuBackend], subject: &Subject) -> Result<(), qkv_rope_op::Error> {
+fn refuse_early(backends: &[Box<dyn Backend>], subject: &Subject) -> Result<(), qkv_rope_op::Error> {
     backends.iter().try_for_each(|backend| backend.plan(&subject.problem).map(drop))
 }
 

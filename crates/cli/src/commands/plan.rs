@@ -6,10 +6,12 @@ use clap::Args;
 use kernelproof_eval::bandwidth::Buffers;
 use kernelproof_eval::measure::{Contestant, MonotonicClock};
 use qkv_rope_cpu::Isa;
-use qkv_rope_op::Plan;
+use qkv_rope_cuda::CudaBackend;
+use qkv_rope_cuda::facts::Facts;
+use qkv_rope_op::{Backend, Plan};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, JsonArg, ModeArgs, WorkloadArgs};
+use crate::args::{Device, DeviceArgs, JsonArg, ModeArgs, WorkloadArgs};
 use crate::failure::Exit;
 use crate::machine::Machine;
 use crate::output;
@@ -20,6 +22,7 @@ const AFTER_HELP: &str = "\
 Examples:
   kernelproof plan --case s1024b2
   kernelproof plan --dims B=1,S=300,E=1024,H=16,K=4,D=80 --json
+  kernelproof plan --all --gpu h200 --precision fast
   kernelproof plan --all --measure              floors from this machine's measured peaks
   kernelproof plan --all --peak 230 --bandwidth 40
 
@@ -35,6 +38,9 @@ pub(crate) struct PlanArgs {
     mode: ModeArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    /// Plan for a GPU that need not be here: a100, h100, h200, b200, l4, rtx4090 or rtx5090
+    #[arg(long, value_name = "GPU", value_parser = parse_gpu, conflicts_with_all = ["device", "measure"])]
+    gpu: Option<Facts>,
     /// Arithmetic peak for the floors, in GFLOP/s
     #[arg(long, value_name = "GFLOPS", value_parser = positive, allow_negative_numbers = true, requires = "bandwidth")]
     peak: Option<f64>,
@@ -67,17 +73,29 @@ struct Planned {
 /// Runs the command.
 pub(crate) fn execute(args: &PlanArgs) -> anyhow::Result<Exit> {
     let workloads = args.workload.workloads()?;
-    let backend = args.device.open()?;
+    let (backend, mode) = backend(args)?;
     let ceilings = ceilings(args)?;
     let mut planned = Vec::new();
     for workload in workloads {
-        let plan = backend.plan(&args.mode.problem(workload.dims))?;
+        let plan = backend.plan(&mode.problem(workload.dims))?;
         let floor_ns = ceilings.map(|ceilings| plan.cost.floor_ns(ceilings.gflops, ceilings.gb_per_s));
         planned.push(Planned { name: workload.name, plan, ceilings, floor_ns });
     }
     let texts: Vec<String> = planned.iter().map(text).collect();
     output::result(args.json.json.as_ref(), &planned, &texts.join("\n\n"))?;
     Ok(Exit::Success)
+}
+
+/// The backend that plans, and the mode with its default precision.
+fn backend(args: &PlanArgs) -> anyhow::Result<(Box<dyn Backend>, ModeArgs)> {
+    match &args.gpu {
+        Some(facts) => Ok((Box::new(CudaBackend::planning_for(facts.clone())), args.mode.on(Device::Cuda(0)))),
+        None => Ok((args.device.open()?, args.mode.on(args.device.device))),
+    }
+}
+
+fn parse_gpu(text: &str) -> Result<Facts, String> {
+    Facts::named(text).ok_or_else(|| format!("expected one of {}", Facts::NAMES.join(", ")))
 }
 
 fn positive(text: &str) -> Result<f64, String> {

@@ -40,7 +40,7 @@ pub(crate) struct QuickArgs {
 pub(crate) fn execute(args: &QuickArgs) -> anyhow::Result<Exit> {
     let settings = Settings {
         workloads: SUITE.into_iter().map(Workload::case).collect(),
-        mode: ModeArgs { precision: PrecisionArg::Ieee, style: StyleArg::HalfSplit },
+        mode: ModeArgs { precision: Some(PrecisionArg::Ieee), style: StyleArg::HalfSplit },
         protocol: Protocol { warmup: 1, samples: 7 },
         flush: true,
         isas: vec![Isa::detect()],

@@ -18,6 +18,7 @@ const AFTER_HELP: &str = "\
 Examples:
   kernelproof run in.safetensors -o out.safetensors
   kernelproof run in.safetensors -o out.safetensors --outputs grad_hidden_states --threads 4
+  kernelproof run in.safetensors -o out.safetensors --device cuda --precision split
   kernelproof run gptj.safetensors -o out.safetensors --style interleaved
 
 IN holds f32 tensors:
@@ -96,7 +97,7 @@ pub(crate) fn execute(args: &RunArgs) -> anyhow::Result<Exit> {
     let stored = load(&file)?;
     let outputs = requested(&args.outputs);
     let dims = tensors::dims_of(&file, outputs)?;
-    let problem = Problem { outputs, ..args.mode.problem(dims) };
+    let problem = Problem { outputs, ..args.mode.on(args.device.device).problem(dims) };
     // A few bytes of header can ask for any amount of output; it is then refused here and not by the kernel.
     machine::require_memory(&format!("outputs of {dims}"), machine::output_bytes(&problem))?;
     let backend = args.device.open()?;

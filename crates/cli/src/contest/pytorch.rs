@@ -1,7 +1,5 @@
 //! PyTorch in eager mode, in a Python process of its own.
 
-mod worker;
-
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,10 +12,14 @@ use serde_json::json;
 
 use super::{Entrant, InputSets};
 use crate::failure::Failure;
-use worker::Worker;
+use crate::python::{HELLO_LIMIT, Script, Worker};
 
-/// Importing PyTorch from a cold disk takes tens of seconds.
-const HELLO_LIMIT: Duration = Duration::from_secs(180);
+const SCRIPT: Script = Script {
+    label: "pytorch",
+    file: "pytorch_worker.py",
+    text: include_str!("../../python/pytorch_worker.py"),
+    environment: &[],
+};
 
 /// Beyond what any call needs on a machine that works: 60 s, and as if it did one GFLOP/s.
 fn run_limit(flops: u128) -> Duration {
@@ -51,8 +53,9 @@ impl PyTorch {
     /// When there is no Python or no PyTorch, with how to install it.
     pub(crate) fn start(python: Option<&Path>, threads: usize) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("kernelproof-").tempdir().context("no temporary folder")?;
-        let mut worker = Worker::start(python, threads, folder.path())?;
-        let hello: Hello = worker.ask(&json!({"do": "hello", "threads": threads}), HELLO_LIMIT)?;
+        let mut worker = Worker::start(SCRIPT, python, threads, folder.path())?;
+        let hello: Hello =
+            worker.ask(&json!({"do": "hello", "threads": threads}), HELLO_LIMIT).map_err(Failure::from)?;
         if hello.threads != threads {
             let message = format!("PyTorch uses {} threads where {threads} were asked for", hello.threads);
             return Err(Failure::unavailable(message).into());
@@ -73,7 +76,7 @@ impl PyTorch {
         }
         let style = inputs.problem.pairing;
         let request = json!({"do": "load", "sizes": inputs.problem.dims, "style": style, "sets": sets});
-        let _: serde_json::Value = self.worker.ask(&request, HELLO_LIMIT)?;
+        let _: serde_json::Value = self.worker.ask(&request, HELLO_LIMIT).map_err(Failure::from)?;
         // The worker has copies; hundreds of megabytes need not lie around, least of all after a kill.
         for index in 0..inputs.all().len() {
             drop(std::fs::remove_file(self.input_path(index)));
@@ -102,8 +105,12 @@ pub(crate) struct Loaded<'a> {
 
 impl Loaded<'_> {
     fn run(&mut self, set: usize) -> anyhow::Result<u64> {
-        let ran: Ran = self.pytorch.worker.ask(&json!({"do": "run", "set": set}), self.limit)?;
+        let ran: Ran = self.ask(&json!({"do": "run", "set": set}))?;
         Ok(ran.ns)
+    }
+
+    fn ask<Answer: serde::de::DeserializeOwned>(&mut self, request: &serde_json::Value) -> Result<Answer, Failure> {
+        Ok(self.pytorch.worker.ask(request, self.limit)?)
     }
 }
 
@@ -138,7 +145,7 @@ impl Entrant for Loaded<'_> {
     fn outputs(&mut self) -> anyhow::Result<OwnedOutputs> {
         self.run(0)?;
         let path = self.pytorch.output_path();
-        let _: serde_json::Value = self.pytorch.worker.ask(&json!({"do": "save", "path": path}), self.limit)?;
+        let _: serde_json::Value = self.ask(&json!({"do": "save", "path": path}))?;
         let bytes = std::fs::read(&path).with_context(|| format!("{}: cannot be read", path.display()))?;
         drop(std::fs::remove_file(&path));
         let mut outputs = OwnedOutputs::poisoned(&self.inputs.problem, 0);

@@ -30,10 +30,15 @@ impl Folder {
         names
     }
 
-    /// The binary to be run here, without what the environment of the tests says.
+    /// The binary to be run here, without what the environment of the tests says. Its temporary files are here too, so
+    /// that tests which measure do not lock each other out.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("kernelproof"));
-        command.current_dir(self.0.path()).env_remove("KERNELPROOF_PYTHON").args(arguments);
+        command
+            .current_dir(self.0.path())
+            .env("TMPDIR", self.0.path())
+            .env_remove("KERNELPROOF_PYTHON")
+            .args(arguments);
         command
     }
 

@@ -1,7 +1,9 @@
 //! The binary as a user meets it: every command, every exit code, every error message.
 
 mod bench;
+mod bundles;
 mod check;
+mod eval;
 mod files;
 mod hostile;
 mod messages;

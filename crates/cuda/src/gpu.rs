@@ -1,0 +1,194 @@
+//! One GPU: driver, context, loaded kernels. The only module that calls the driver.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+
+use crate::archive::Archive;
+use crate::error::Error;
+use crate::facts::Facts;
+use crate::kernel::{Arch, Kernel};
+
+/// An NVIDIA GPU that this library has kernels for.
+#[derive(Debug)]
+pub struct Gpu {
+    context: Arc<CudaContext>,
+    facts: Facts,
+    archive: Archive,
+    loaded: Mutex<HashMap<Kernel, Loaded>>,
+}
+
+/// A kernel in the GPU's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    module: sys::CUmodule,
+    function: sys::CUfunction,
+}
+
+// SAFETY: module and function handles are plain names that the driver lets any thread use.
+unsafe impl Send for Loaded {}
+
+pub(crate) fn driver_error(what: &str) -> impl FnOnce(DriverError) -> Error + '_ {
+    move |error| Error::Driver { what: what.to_owned(), code: format!("{error}") }
+}
+
+/// The library names that the driver is looked for under.
+fn driver_names() -> String {
+    cudarc::get_lib_name_candidates("cuda").into_iter().take(4).collect::<Vec<_>>().join(", ")
+}
+
+/// Devices that the driver shows.
+///
+/// # Errors
+/// [`Error::NoDriver`] on a machine without one, [`Error::Driver`] when it does not start.
+pub fn device_count() -> Result<usize, Error> {
+    // SAFETY: loads a library by name and looks nothing up in it; the driver's initialisers are safe to run.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Error::NoDriver { looked_for: driver_names() });
+    }
+    result::init().map_err(driver_error("starting the driver"))?;
+    let count = result::device::get_count().map_err(driver_error("counting devices"))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+/// The CUDA version that the driver implements: `13.0`.
+///
+/// # Errors
+/// As [`device_count`].
+pub fn driver_version() -> Result<String, Error> {
+    device_count()?;
+    let mut version = 0;
+    // SAFETY: the pointer is to a live integer; the library is present, as device_count found.
+    let code = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    code.result().map_err(driver_error("asking for its version"))?;
+    Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
+}
+
+impl Gpu {
+    /// Opens device `ordinal` in its primary context, which PyTorch and others use too.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`], [`Error::NoDevice`], [`Error::Architecture`] or what the driver says.
+    pub fn open(ordinal: usize) -> Result<Arc<Self>, Error> {
+        let found = device_count()?;
+        if ordinal >= found {
+            return Err(Error::NoDevice { ordinal, found, driver: driver_version()? });
+        }
+        let context = CudaContext::new(ordinal).map_err(driver_error("opening the device's context"))?;
+        let facts = facts_of(&context)?;
+        let archive = Archive::of(facts.arch)?;
+        Ok(Arc::new(Self { context, facts, archive, loaded: Mutex::new(HashMap::new()) }))
+    }
+
+    /// What plans for this GPU are made from.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The context, for streams and memory.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Loads a kernel unless it is loaded already.
+    pub(crate) fn load(&self, kernel: Kernel) -> Result<Loaded, Error> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&found) = loaded.get(&kernel) {
+            return Ok(found);
+        }
+        let Some(cubin) = self.archive.get(&kernel.to_string()) else {
+            return Err(Error::Refused { why: format!("no kernel {kernel} was compiled for {}", self.facts.arch) });
+        };
+        let found = self.load_cubin(kernel, cubin)?;
+        loaded.insert(kernel, found);
+        Ok(found)
+    }
+
+    fn load_cubin(&self, kernel: Kernel, cubin: &[u8]) -> Result<Loaded, Error> {
+        self.bind()?;
+        let what = format!("loading kernel {kernel}");
+        // SAFETY: the image is a whole cubin: the archive's lengths were checked when it was parsed, and xtask put only
+        // the assembler's output there. The driver copies it.
+        let module = unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) };
+        let module = module.map_err(driver_error(&what))?;
+        let symbol = CString::new(kernel.symbol()).map_err(|_| Error::Refused { why: what.clone() })?;
+        // SAFETY: the module was just loaded.
+        let function = unsafe { result::module::get_function(module, symbol) };
+        let function = function.map_err(driver_error(&what))?;
+        Ok(Loaded { module, function })
+    }
+
+    /// Makes the context current on this thread.
+    pub(crate) fn bind(&self) -> Result<(), Error> {
+        self.context.bind_to_thread().map_err(driver_error("making the context current"))
+    }
+
+    /// Puts one launch on a stream.
+    ///
+    /// # Safety
+    /// `args` are the kernel's parameters in order and of its types; the memory that they name is as the kernel's
+    /// documentation says until the launch has run; `stream` belongs to this context, which is current.
+    pub(crate) unsafe fn launch(
+        &self,
+        kernel: Loaded,
+        grid: u32,
+        args: &mut [*mut c_void],
+        stream: sys::CUstream,
+    ) -> Result<(), Error> {
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid,
+            gridDimY: 1,
+            gridDimZ: 1,
+            // The cubin says how many threads a tile program has.
+            blockDimX: 1,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: stream,
+            attrs: std::ptr::null_mut(),
+            numAttrs: 0,
+        };
+        // SAFETY: the caller answers for arguments and stream; config lives through the call.
+        let code = unsafe {
+            sys::cuLaunchKernelEx(&raw const config, kernel.function, args.as_mut_ptr(), std::ptr::null_mut())
+        };
+        code.result().map_err(driver_error("launching a kernel"))
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        if self.bind().is_err() {
+            return;
+        }
+        let loaded = self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (_, kernel) in loaded.drain() {
+            // SAFETY: the module was loaded in this context and only this Gpu, and executors that keep it alive, use it.
+            // An error would mean that the context is gone already, and the module with it.
+            let _ = unsafe { result::module::unload(kernel.module) };
+        }
+    }
+}
+
+fn facts_of(context: &CudaContext) -> Result<Facts, Error> {
+    use sys::CUdevice_attribute as Attribute;
+    let read = |attribute| {
+        let value = context.attribute(attribute).map_err(driver_error("reading a device attribute"))?;
+        Ok::<u32, Error>(u32::try_from(value).unwrap_or(0))
+    };
+    let name = context.name().map_err(driver_error("reading the device's name"))?;
+    let major = read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    let minor = read(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let Some(arch) = Arch::for_capability(major, minor) else {
+        let known = Arch::ALL.map(Arch::name).join(", ");
+        return Err(Error::Architecture { name, major, minor, known });
+    };
+    Ok(Facts {
+        name,
+        arch,
+        multiprocessors: read(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        l2_bytes: u64::from(read(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+    })
+}

@@ -1,0 +1,401 @@
+//! The kernels as named rows: what was compiled, for which architectures, and what must hold of the result.
+//!
+//! `cargo xtask kernels` compiles exactly these rows; the plan picks among them; the archive is looked up by their names.
+
+use std::fmt;
+
+use qkv_rope_op::Pairing;
+use serde::Serialize;
+
+/// GPU architectures that cubins are made for. A cubin runs on later minor revisions of its major version too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "&'static str")]
+pub enum Arch {
+    /// A100.
+    Sm80,
+    /// RTX 30, A10, A40.
+    Sm86,
+    /// RTX 40, L4, L40.
+    Sm89,
+    /// H100, H200.
+    Sm90,
+    /// B200.
+    Sm100,
+    /// B300.
+    Sm103,
+    /// RTX 50.
+    Sm120,
+}
+
+impl Arch {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 7] = [Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm90, Self::Sm100, Self::Sm103, Self::Sm120];
+
+    /// Compute capability.
+    pub fn capability(self) -> (u32, u32) {
+        match self {
+            Self::Sm80 => (8, 0),
+            Self::Sm86 => (8, 6),
+            Self::Sm89 => (8, 9),
+            Self::Sm90 => (9, 0),
+            Self::Sm100 => (10, 0),
+            Self::Sm103 => (10, 3),
+            Self::Sm120 => (12, 0),
+        }
+    }
+
+    /// The architecture whose cubins a device of this compute capability runs, if any.
+    pub fn for_capability(major: u32, minor: u32) -> Option<Self> {
+        Self::ALL.into_iter().rev().find(|arch| {
+            let (has_major, has_minor) = arch.capability();
+            has_major == major && has_minor <= minor
+        })
+    }
+
+    /// `sm_90`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sm80 => "sm_80",
+            Self::Sm86 => "sm_86",
+            Self::Sm89 => "sm_89",
+            Self::Sm90 => "sm_90",
+            Self::Sm100 => "sm_100",
+            Self::Sm103 => "sm_103",
+            Self::Sm120 => "sm_120",
+        }
+    }
+
+    /// Whether tiles of 128 x 256 and clusters of two thread blocks fit: GPUs with 228 KiB of shared memory.
+    pub fn has_large_tiles(self) -> bool {
+        matches!(self, Self::Sm90 | Self::Sm100 | Self::Sm103)
+    }
+}
+
+impl From<Arch> for &'static str {
+    fn from(arch: Arch) -> Self {
+        arch.name()
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// fp16 terms per operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Terms {
+    /// `fast`: one term, one product.
+    One,
+    /// `split`: a term and the rest, three products.
+    Two,
+}
+
+impl Terms {
+    /// 1 or 2.
+    pub fn count(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+}
+
+/// What may be assumed of caller's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Base addresses and leading strides are multiples of 16 bytes.
+    Wide,
+    /// Multiples of 4 bytes.
+    Narrow,
+}
+
+impl Access {
+    /// The divisor of addresses, in bytes.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::Wide => 16,
+            Self::Narrow => 4,
+        }
+    }
+
+    /// The divisor of strides and extents, in elements.
+    pub fn elems(self) -> u32 {
+        self.bytes() / 4
+    }
+}
+
+/// Tile of the product kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct ProductTile {
+    /// Rows of the output tile.
+    pub rows: u32,
+    /// Columns of the output tile.
+    pub cols: u32,
+    /// Elements of the contraction per step.
+    pub depth: u32,
+    /// Thread blocks that share a tile.
+    pub cluster: u32,
+    /// Warps that multiply, per thread block.
+    pub warps: u32,
+    /// Thread blocks that share a multiprocessor.
+    pub resident: u32,
+    /// Terms per operand.
+    pub terms: Terms,
+}
+
+/// How `prep` divides the gradients among programs and steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct PrepShape {
+    /// Tokens of one program.
+    pub tokens: u32,
+    /// Heads of one load.
+    pub heads: u32,
+    /// Loads of query heads that are under way together.
+    pub unroll: u32,
+    /// Warps per thread block.
+    pub warps: u32,
+    /// Thread blocks per multiprocessor to plan registers for. Left to itself the assembler unrolls the head loop until
+    /// it spills; this limits what it may plan with.
+    pub occupancy: u32,
+}
+
+/// One compiled kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kernel {
+    /// Un-rotates and rounds the gradients, rounds X and W.
+    Prep {
+        /// Terms per operand.
+        terms: Terms,
+        /// What is assumed of the inputs.
+        access: Access,
+        /// Half of a head, rounded up to a power of two.
+        half: u32,
+        /// How the work is divided.
+        shape: PrepShape,
+    },
+    /// As `Prep`, for either pairing, partial rotation, any head size and 4-byte alignment; slower.
+    PrepAny {
+        /// Terms per operand.
+        terms: Terms,
+        /// Which elements are rotated together.
+        pairing: Pairing,
+    },
+    /// Checks the scales of X and W and redoes what they do not fit.
+    Settle {
+        /// Terms per operand.
+        terms: Terms,
+        /// What is assumed of the inputs.
+        access: Access,
+    },
+    /// Both matrix products.
+    Product(ProductTile),
+    /// Sums partial tiles; accumulates; writes rows that are not aligned.
+    Finish {
+        /// Elements of a scratch slot.
+        slot: u32,
+        /// Columns of a scratch slot.
+        cols: u32,
+        /// What is assumed of the outputs.
+        access: Access,
+    },
+}
+
+/// Rows of W of one `prep` or `settle` program.
+pub const WEIGHT_ROWS: u32 = 8;
+/// Columns that are rounded at a time.
+pub const CAST_COLS: u32 = 256;
+/// Tokens of one `prep_any` program.
+pub const PREP_ANY_TOKENS: u32 = 8;
+/// Pairs that `prep_any` rotates at a time.
+const PREP_ANY_PAIRS: u32 = 64;
+/// Rows of one `finish` program.
+pub const FINISH_ROWS: u32 = 8;
+
+const fn product(rows: u32, cols: u32, depth: u32, cluster: u32, warps: u32, resident: u32, terms: Terms) -> Kernel {
+    Kernel::Product(ProductTile { rows, cols, depth, cluster, warps, resident, terms })
+}
+
+const fn prep(terms: Terms, half: u32, tokens: u32, heads: u32, unroll: u32, warps: u32, occupancy: u32) -> Kernel {
+    Kernel::Prep { terms, access: Access::Wide, half, shape: PrepShape { tokens, heads, unroll, warps, occupancy } }
+}
+
+/// Every row.
+pub const KERNELS: &[Kernel] = &[
+    prep(Terms::One, 32, 8, 1, 2, 4, 6),
+    prep(Terms::One, 64, 8, 1, 4, 4, 6),
+    prep(Terms::One, 128, 8, 1, 2, 4, 4),
+    prep(Terms::Two, 32, 8, 1, 2, 4, 6),
+    prep(Terms::Two, 64, 8, 1, 4, 4, 4),
+    prep(Terms::Two, 128, 8, 1, 2, 4, 6),
+    Kernel::PrepAny { terms: Terms::One, pairing: Pairing::HalfSplit },
+    Kernel::PrepAny { terms: Terms::One, pairing: Pairing::Interleaved },
+    Kernel::PrepAny { terms: Terms::Two, pairing: Pairing::HalfSplit },
+    Kernel::PrepAny { terms: Terms::Two, pairing: Pairing::Interleaved },
+    Kernel::Settle { terms: Terms::One, access: Access::Wide },
+    Kernel::Settle { terms: Terms::One, access: Access::Narrow },
+    Kernel::Settle { terms: Terms::Two, access: Access::Wide },
+    Kernel::Settle { terms: Terms::Two, access: Access::Narrow },
+    product(128, 128, 32, 1, 4, 1, Terms::One),
+    product(128, 256, 64, 1, 8, 1, Terms::One),
+    product(256, 256, 64, 2, 8, 1, Terms::One),
+    product(128, 128, 64, 1, 8, 1, Terms::Two),
+    PORTABLE_FAST,
+    PORTABLE_SPLIT,
+    finish(128, 128, Access::Wide),
+    finish(128, 128, Access::Narrow),
+    finish(128, 256, Access::Wide),
+    finish(128, 256, Access::Narrow),
+    finish(256, 256, Access::Wide),
+    finish(256, 256, Access::Narrow),
+    finish(64, 128, Access::Wide),
+    finish(64, 128, Access::Narrow),
+];
+
+/// The tile for architectures with little shared memory; no such GPU has been measured.
+const PORTABLE_FAST: Kernel = product(128, 128, 32, 1, 8, 1, Terms::One);
+/// As [`PORTABLE_FAST`], for `split`.
+const PORTABLE_SPLIT: Kernel = product(64, 128, 32, 1, 8, 1, Terms::Two);
+
+const fn finish(rows: u32, cols: u32, access: Access) -> Kernel {
+    Kernel::Finish { slot: rows * cols, cols, access }
+}
+
+impl Kernel {
+    /// The module that defines it, which its file is named after.
+    pub fn module(self) -> &'static str {
+        match self {
+            Self::Prep { .. } | Self::PrepAny { .. } | Self::Settle { .. } => "prep",
+            Self::Product(_) => "product",
+            Self::Finish { .. } => "finish",
+        }
+    }
+
+    /// The function in that module.
+    pub fn function(self) -> &'static str {
+        match self {
+            Self::Prep { .. } => "prep",
+            Self::PrepAny { .. } => "prep_any",
+            Self::Settle { .. } => "settle",
+            Self::Product(ProductTile { terms: Terms::One, .. }) => "product",
+            Self::Product(ProductTile { terms: Terms::Two, .. }) => "product_split",
+            Self::Finish { .. } => "finish",
+        }
+    }
+
+    /// The symbol in the cubin.
+    pub fn symbol(self) -> String {
+        format!("{}_entry", self.function())
+    }
+
+    /// Compile-time constants, in the order of the function's parameters.
+    pub fn constants(self) -> Vec<u32> {
+        match self {
+            Self::Prep { terms, access, half, shape } => vec![
+                shape.tokens,
+                shape.heads,
+                half,
+                CAST_COLS,
+                WEIGHT_ROWS,
+                terms.count(),
+                access.elems(),
+                access.bytes(),
+                access.elems(),
+                shape.unroll,
+            ],
+            Self::PrepAny { terms, pairing } => {
+                // The distance between neighbouring pairs.
+                let lane = match pairing {
+                    Pairing::HalfSplit => 1,
+                    Pairing::Interleaved => 2,
+                };
+                vec![PREP_ANY_TOKENS, PREP_ANY_PAIRS, CAST_COLS, WEIGHT_ROWS, terms.count(), lane]
+            }
+            Self::Settle { terms, access } => {
+                vec![WEIGHT_ROWS, CAST_COLS, terms.count(), access.elems(), access.bytes()]
+            }
+            Self::Product(ProductTile { rows, cols, depth, .. }) => vec![rows, cols, depth],
+            Self::Finish { slot, cols, access } => vec![FINISH_ROWS, cols, slot, access.elems(), access.bytes()],
+        }
+    }
+
+    /// Hints for the assembler.
+    pub fn hints(self) -> Hints {
+        match self {
+            Self::Prep { shape, .. } => {
+                Hints { warps: Some(shape.warps), cluster: None, occupancy: Some(shape.occupancy) }
+            }
+            Self::PrepAny { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(6) },
+            Self::Settle { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(2) },
+            Self::Product(ProductTile { cluster, warps, resident, .. }) => Hints {
+                warps: Some(warps),
+                cluster: (cluster > 1).then_some(cluster),
+                occupancy: (resident > 1).then_some(resident),
+            },
+            Self::Finish { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(4) },
+        }
+    }
+
+    /// Whether the row is compiled for `arch`. Large tiles need the shared memory of data-centre GPUs since Hopper.
+    pub fn targets(self, arch: Arch) -> bool {
+        let portable = self == PORTABLE_FAST || self == PORTABLE_SPLIT;
+        match self {
+            Self::Product(_) => portable != arch.has_large_tiles(),
+            Self::Finish { slot, cols, .. } => slot <= 128 * cols || arch.has_large_tiles(),
+            _ => true,
+        }
+    }
+
+    /// Whether a stack frame in the cubin is an error. Frames hold spilled registers and cost up to a factor of ten: the
+    /// rows that the benchmark suite takes on a measured architecture have none.
+    pub fn must_not_spill(self, arch: Arch) -> bool {
+        let suite = match self {
+            Self::Prep { half, .. } => half == 64,
+            Self::PrepAny { .. } => false,
+            Self::Settle { .. } | Self::Product(_) | Self::Finish { .. } => true,
+        };
+        suite && arch == Arch::Sm90
+    }
+}
+
+/// What the assembler is told beside the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Hints {
+    /// Warps per thread block.
+    pub warps: Option<u32>,
+    /// Thread blocks per cluster.
+    pub cluster: Option<u32>,
+    /// Thread blocks per multiprocessor to plan registers for.
+    pub occupancy: Option<u32>,
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = |access: Access| match access {
+            Access::Wide => "wide",
+            Access::Narrow => "narrow",
+        };
+        match *self {
+            Self::Prep { terms, access: a, half, shape } => {
+                let PrepShape { tokens, heads, unroll, warps, occupancy } = shape;
+                write!(f, "prep{}-h{half}-{}-t{tokens}h{heads}u{unroll}w{warps}o{occupancy}", terms.count(), access(a))
+            }
+            Self::PrepAny { terms, pairing } => {
+                let pairing = match pairing {
+                    Pairing::HalfSplit => "half-split",
+                    Pairing::Interleaved => "interleaved",
+                };
+                write!(f, "prep{}-any-{pairing}", terms.count())
+            }
+            Self::Settle { terms, access: a } => write!(f, "settle{}-{}", terms.count(), access(a)),
+            Self::Product(ProductTile { rows, cols, depth, cluster, warps, resident, terms }) => {
+                write!(f, "product{}-{rows}x{cols}x{depth}-c{cluster}w{warps}r{resident}", terms.count())
+            }
+            Self::Finish { slot, cols, access: a } => write!(f, "finish-{}x{cols}-{}", slot / cols, access(a)),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! CUDA backend of the QKV-projection-with-RoPE backward pass.
+//!
+//! The kernels are written in Rust (crate `cuda-kernels`) and compiled ahead of time to cubins, which this crate embeds;
+//! at run time it needs the NVIDIA driver and nothing else. It builds, plans and tests without one.
+
+pub mod archive;
+mod backend;
+mod error;
+mod executor;
+pub mod facts;
+mod gpu;
+pub mod kernel;
+pub mod plan;
+pub mod schedule;
+pub mod tune;
+
+pub use backend::CudaBackend;
+pub use error::Error;
+pub use executor::{Executor, WorkspacePtr};
+pub use gpu::{Gpu, device_count, driver_version};

@@ -1,0 +1,135 @@
+//! Who is judged: something that computes on a block of memory when told to.
+
+use qkv_rope_op::{Backend, Problem, Session};
+
+use super::arena::{Layout, Places};
+use crate::evaluation::Status;
+use crate::measure::Clock;
+
+/// Why a judgement ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The verdict.
+    pub status: Status,
+    /// What happened, in words.
+    pub detail: String,
+}
+
+/// An implementation as the judge sees it.
+pub trait Subject {
+    /// Prepares for a problem, whose tensors will lie in a block of `layout`.
+    ///
+    /// # Errors
+    /// When it cannot run the problem.
+    fn begin(&mut self, problem: &Problem, layout: &Layout) -> Result<(), Fault>;
+
+    /// Untimed work that does not need the contents, such as making tensor objects for these addresses.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn point(&mut self, places: &Places) -> Result<(), Fault> {
+        let _ = places;
+        Ok(())
+    }
+
+    /// The block. Nothing that belongs to the implementation runs while the judge holds it.
+    fn memory(&mut self) -> &mut [f32];
+
+    /// Computes once and returns the time it took, in nanoseconds.
+    ///
+    /// # Errors
+    /// Whatever made the call fail.
+    fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault>;
+
+    /// Lets whatever still runs go on for a moment, to see whether it writes.
+    fn settle(&mut self) {}
+
+    /// After the last call of a case.
+    ///
+    /// # Errors
+    /// When the implementation is found to have interfered with the judgement.
+    fn end(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+impl<S: Subject + ?Sized> Subject for &mut S {
+    fn begin(&mut self, problem: &Problem, layout: &Layout) -> Result<(), Fault> {
+        (**self).begin(problem, layout)
+    }
+
+    fn point(&mut self, places: &Places) -> Result<(), Fault> {
+        (**self).point(places)
+    }
+
+    fn memory(&mut self) -> &mut [f32] {
+        (**self).memory()
+    }
+
+    fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault> {
+        (**self).call(places, clock)
+    }
+
+    fn settle(&mut self) {
+        (**self).settle();
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        (**self).end()
+    }
+}
+
+/// A backend in this process, timed right around its call.
+pub struct InProcess<'b> {
+    backend: &'b dyn Backend,
+    prepared: Option<(Problem, Box<dyn Session + 'b>)>,
+    memory: Vec<f32>,
+}
+
+impl<'b> InProcess<'b> {
+    /// A backend that has not seen a problem yet.
+    pub fn new(backend: &'b dyn Backend) -> Self {
+        Self { backend, prepared: None, memory: Vec::new() }
+    }
+}
+
+impl std::fmt::Debug for InProcess<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InProcess").field("backend", &self.backend.name()).finish_non_exhaustive()
+    }
+}
+
+impl From<qkv_rope_op::Error> for Fault {
+    fn from(error: qkv_rope_op::Error) -> Self {
+        let status = match error {
+            qkv_rope_op::Error::Refused { .. } => Status::Unsupported,
+            _ => Status::CallFailed,
+        };
+        Self { status, detail: error.to_string() }
+    }
+}
+
+impl Subject for InProcess<'_> {
+    fn begin(&mut self, problem: &Problem, layout: &Layout) -> Result<(), Fault> {
+        // The old workspace goes before the new one comes.
+        self.prepared = None;
+        self.prepared = Some((*problem, self.backend.session(problem)?));
+        self.memory.clear();
+        self.memory.resize(layout.len_elems(), 0.0);
+        Ok(())
+    }
+
+    fn memory(&mut self) -> &mut [f32] {
+        &mut self.memory
+    }
+
+    fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault> {
+        let Some((problem, session)) = &mut self.prepared else {
+            return Err(Fault { status: Status::Inconclusive, detail: "called before a problem was begun".to_owned() });
+        };
+        let (inputs, mut outputs) = places.views(problem.dims, &mut self.memory);
+        let start_ns = clock.now_ns();
+        session.backward(&inputs, &mut outputs)?;
+        Ok(clock.now_ns() - start_ns)
+    }
+}

@@ -1,0 +1,57 @@
+//! The timed calls.
+
+use qkv_rope_op::OwnedInputs;
+use rand::RngExt as _;
+
+use super::contents::Contents;
+use super::subject::Fault;
+use super::turn::Turns;
+use super::{Bench, Rules, go_on, rounds, spot};
+use crate::check::{Depth, Failure};
+use crate::evaluation::{Audit, CaseResult, Status};
+
+/// Times the case. A call that is wrong ends it.
+pub(super) fn time(
+    turns: &mut Turns<'_>,
+    rules: &Rules,
+    bench: &mut Bench<'_>,
+    result: &mut CaseResult,
+) -> Result<(), Fault> {
+    let mut contents = Contents::new(turns.problem.dims, turns.rng.random());
+    let audited = rules.warmup_calls + turns.rng.random_range(0..rules.timed_calls.max(1));
+    let telemetry = |after_calls, bench: &Bench<'_>| {
+        let mut telemetry = (bench.telemetry)();
+        telemetry.after_calls = after_calls;
+        telemetry
+    };
+    result.telemetry.push(telemetry(0, bench));
+    for call in 0..rules.warmup_calls + rules.timed_calls {
+        let inputs = contents.of_call(call, &mut turns.rng);
+        let (time_ns, mut failures) = turns.call(inputs, bench)?;
+        if call >= rules.warmup_calls {
+            result.samples_ns.push(time_ns);
+        }
+        if call == audited {
+            let depth = Depth::Sampled { seed: turns.rng.random_range(0..1 << 53) };
+            let agreements = rounds::compare(turns, inputs, depth, &mut failures)?;
+            let call = call - rules.warmup_calls;
+            result.audit = Some(Audit { call, agreements, failures: failures.clone() });
+        }
+        look(turns, inputs, call, &failures)?;
+        result.spot_checked_calls += 1;
+        go_on(bench)?;
+    }
+    result.telemetry.push(telemetry(rules.timed_calls, bench));
+    Ok(())
+}
+
+/// Looks at the outputs of a call that was timed, or will be: `failures` were found already.
+pub(super) fn look(turns: &mut Turns<'_>, inputs: &OwnedInputs, call: u32, failures: &[Failure]) -> Result<(), Fault> {
+    if !failures.is_empty() {
+        return Err(turns.fault(failures, Status::WrongWhenTimed));
+    }
+    spot::look(&turns.problem, inputs, &turns.outputs, &mut turns.rng).map_err(|detail| {
+        let status = if turns.still_writing() { Status::LateOutput } else { Status::WrongWhenTimed };
+        Fault { status, detail: format!("call {call} of those timed: {detail}") }
+    })
+}

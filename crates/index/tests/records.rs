@@ -1,0 +1,67 @@
+//! What is committed under `records/` is whole, unaltered, consistent, small and says nothing about whose machine it was.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kernelproof_index::suite::Suite;
+use kernelproof_index::{Bundle, Manifest, verify};
+
+/// A clone should not take long, and a hundred runs should fit.
+const MOST_BYTES: u64 = 2 << 20;
+
+fn records() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../records")
+}
+
+fn runs() -> Vec<PathBuf> {
+    let entries = fs::read_dir(records().join("runs")).expect("runs are committed");
+    let folders = entries.map(|entry| entry.expect("it is readable").path());
+    folders.filter(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))).collect()
+}
+
+fn bundle(folder: &Path) -> Bundle {
+    let (verification, bundle) = verify(folder).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(verification.findings, Vec::<String>::new());
+    bundle.expect("nothing was found")
+}
+
+#[test]
+fn every_committed_run_verifies_under_its_own_name() {
+    for folder in runs() {
+        let name = bundle(&folder).name().expect("it has an identity");
+        assert!(folder.ends_with(&name), "{} should be called {name}", folder.display());
+    }
+}
+
+#[test]
+fn every_committed_run_is_of_the_committed_suite() {
+    let suite = fs::read(records().join("suites/qkv-rope-backward.json")).expect("it is committed");
+    let suite = Manifest::<Suite>::parse(&suite).expect("it is a suite").digest().expect("it has an identity");
+    for folder in runs() {
+        assert_eq!(bundle(&folder).run.spec.suite, suite, "{}", folder.display());
+    }
+}
+
+#[test]
+fn ours_on_every_instruction_set_and_pytorch_are_there() {
+    let names: Vec<String> = runs().iter().map(|run| bundle(run).implementation.spec.name).collect();
+    for expected in ["cpu-avx512", "cpu-avx2", "cpu-portable", "pytorch-eager", "pytorch-compiled"] {
+        assert!(names.iter().any(|name| name == expected), "{expected} is not among {names:?}");
+    }
+}
+
+#[test]
+fn records_are_small_and_name_no_folder_of_a_machine() {
+    let mut bytes = 0;
+    for folder in runs() {
+        for entry in fs::read_dir(&folder).expect("it is a folder") {
+            let path = entry.expect("it is readable").path();
+            let text = fs::read_to_string(&path).expect("it is text");
+            bytes += text.len() as u64;
+            for private in ["/home/", "/root/", "/work/", "/tmp/", "/Users/", "\\Users\\", "/usr/"] {
+                assert!(!text.contains(private), "{} contains {private}", path.display());
+            }
+        }
+    }
+    assert!(bytes <= MOST_BYTES, "{bytes} bytes");
+}

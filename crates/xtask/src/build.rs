@@ -1,0 +1,186 @@
+//! Compiles every row for every architecture.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, bail, ensure};
+use qkv_rope_cuda::kernel::{Arch, Hints, KERNELS, Kernel};
+use sha2::{Digest, Sha256};
+
+use crate::archive;
+use crate::cubin;
+use crate::lock::{Entry, Lock};
+use crate::toolchain::Toolchain;
+
+struct Compiler<'a> {
+    tools: &'a Toolchain,
+    frontend: PathBuf,
+    work: PathBuf,
+}
+
+/// Compiles the rows of `archs`; writes archives and lock file, or compares with them when `check` is set.
+pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usize, check: bool) -> Result<()> {
+    let work = tempdir(root)?;
+    let compiler = Compiler { tools, frontend: tools.frontend(root)?, work };
+    let folder = root.join("crates/cuda/cubins");
+    std::fs::create_dir_all(&folder)?;
+    let lock_path = folder.join("cubins.lock");
+    let committed = Lock::read(&lock_path)?;
+    let mut made = Lock {
+        source: source_digest(root)?,
+        cutile: cutile_version(root)?,
+        tileiras: tools.assembler_version()?,
+        cubins: BTreeMap::new(),
+    };
+    let mut spilled = Vec::new();
+    for &arch in archs {
+        let rows = compiler.all(arch, jobs)?;
+        let mut entries = BTreeMap::new();
+        for (kernel, cubin) in &rows {
+            let resources = cubin::resources(cubin).with_context(|| format!("{kernel} for {arch}"))?;
+            if kernel.must_not_spill(arch) && resources.stack_frame != 0 {
+                spilled.push(format!("{kernel} for {arch}: a stack frame of {} bytes", resources.stack_frame));
+            }
+            let entry = Entry { sha256: hex(&Sha256::digest(cubin)), bytes: cubin.len(), resources };
+            entries.insert(kernel.to_string(), entry);
+        }
+        made.cubins.insert(arch.name().to_owned(), entries);
+        if !check {
+            let named: Vec<_> = rows.into_iter().map(|(kernel, cubin)| (kernel.to_string(), cubin)).collect();
+            let bytes = archive::write(&folder.join(format!("{arch}.zst")), &named)?;
+            report(&format!("{arch}: {} cubins, {bytes} bytes packed", named.len()));
+        }
+    }
+    ensure!(spilled.is_empty(), "registers are spilled where the table says they must not be:\n{}", spilled.join("\n"));
+    if check {
+        return compare(&committed, &made);
+    }
+    for (arch, entries) in committed.cubins {
+        made.cubins.entry(arch).or_insert(entries);
+    }
+    made.write(&lock_path)
+}
+
+impl Compiler<'_> {
+    fn all(&self, arch: Arch, jobs: usize) -> Result<Vec<(Kernel, Vec<u8>)>> {
+        let queue = Mutex::new(KERNELS.iter().copied().filter(|kernel| kernel.targets(arch)).collect::<Vec<_>>());
+        let done = Mutex::new(Vec::new());
+        let next = || queue.lock().map(|mut queue| queue.pop()).ok().flatten();
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.max(1) {
+                scope.spawn(|| {
+                    while let Some(kernel) = next() {
+                        let result = self.one(kernel, arch).with_context(|| format!("{kernel} for {arch}"));
+                        if let Ok(mut done) = done.lock() {
+                            done.push((kernel, result));
+                        }
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().map_err(|_| anyhow::anyhow!("a compilation panicked"))?;
+        done.sort_by_key(|(kernel, _)| KERNELS.iter().position(|row| row == kernel));
+        done.into_iter().map(|(kernel, result)| Ok((kernel, result?))).collect()
+    }
+
+    fn one(&self, kernel: Kernel, arch: Arch) -> Result<Vec<u8>> {
+        let bytecode = self.work.join(format!("{kernel}-{arch}.bc"));
+        let cubin = self.work.join(format!("{kernel}-{arch}.cubin"));
+        let constants: Vec<_> = kernel.constants().iter().map(u32::to_string).collect();
+        let mut frontend = Command::new(&self.frontend);
+        self.tools.set_env(&mut frontend);
+        frontend.args([kernel.module(), kernel.function(), &constants.join(","), &hints(kernel.hints()), arch.name()]);
+        frontend.arg(&bytecode);
+        quietly(&mut frontend)?;
+        let mut assembler = Command::new(self.tools.assembler());
+        assembler.args(["--gpu-name", arch.name(), "-O3"]).arg(&bytecode).arg("-o").arg(&cubin);
+        quietly(&mut assembler)?;
+        std::fs::read(&cubin).context("the assembler wrote no cubin")
+    }
+}
+
+fn hints(Hints { warps, cluster, occupancy }: Hints) -> String {
+    let named = [("warps", warps), ("cluster", cluster), ("occupancy", occupancy)];
+    let set: Vec<_> = named.iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}"))).collect();
+    if set.is_empty() { "-".to_owned() } else { set.join(",") }
+}
+
+/// Runs to a successful end; shows what the program said only when it fails.
+fn quietly(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+fn compare(committed: &Lock, made: &Lock) -> Result<()> {
+    let mut differences = Vec::new();
+    let heads = [
+        ("source", &committed.source, &made.source),
+        ("cutile", &committed.cutile, &made.cutile),
+        ("tileiras", &committed.tileiras, &made.tileiras),
+    ];
+    for (what, committed, made) in heads {
+        if committed != made {
+            differences.push(format!("{what}: committed {committed}, made {made}"));
+        }
+    }
+    for (arch, entries) in &made.cubins {
+        let known = committed.cubins.get(arch);
+        for (row, entry) in entries {
+            match known.and_then(|known| known.get(row)) {
+                None => differences.push(format!("{row} for {arch} is not committed")),
+                Some(known) if known != entry => differences.push(format!("{row} for {arch} differs")),
+                Some(_) => {}
+            }
+        }
+    }
+    ensure!(differences.is_empty(), "the committed cubins are not those of these sources:\n{}", differences.join("\n"));
+    report(&format!("{} architectures as committed", made.cubins.len()));
+    Ok(())
+}
+
+fn source_digest(root: &Path) -> Result<String> {
+    let folder = root.join("crates/cuda-kernels");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder.join("src"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.push(folder.join("Cargo.toml"));
+    files.push(folder.join("Cargo.lock"));
+    files.sort();
+    let mut digest = Sha256::new();
+    for file in files {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+        digest.update(format!("{name} {}\n", text.len()));
+        digest.update(text);
+    }
+    for kernel in KERNELS {
+        digest.update(format!("{kernel} {:?} {:?}\n", kernel.constants(), kernel.hints()));
+    }
+    Ok(hex(&digest.finalize()))
+}
+
+fn cutile_version(root: &Path) -> Result<String> {
+    let manifest = std::fs::read_to_string(root.join("crates/cuda-kernels/Cargo.toml"))?;
+    let manifest: toml::Table = toml::from_str(&manifest)?;
+    let version = manifest.get("dependencies").and_then(|table| table.get("cutile")).and_then(toml::Value::as_str);
+    Ok(version.context("crates/cuda-kernels/Cargo.toml names no cutile version")?.trim_start_matches('=').to_owned())
+}
+
+fn tempdir(root: &Path) -> Result<PathBuf> {
+    let folder = root.join("target/kernels-work");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[expect(clippy::print_stdout, reason = "a chore reports to its terminal")]
+fn report(line: &str) {
+    println!("{line}");
+}
