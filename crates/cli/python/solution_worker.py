@@ -29,6 +29,9 @@ from kernelproof_worker import INPUTS, OUTPUTS, Problem, serve, shapes
 LARGEST_FILE_BYTES = 1 << 30
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory")
 
+# What PyTorch says when this machine lacks a tool for compiling; that is no fault of the solution.
+MISSING = ("Ninja is required", "CUDA_HOME environment variable is not set", "C++ compiler not found")
+
 
 def is_out_of_memory(error):
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in OUT_OF_MEMORY)
@@ -85,7 +88,8 @@ class Worker:
             module = self.compiled(folder, request["compile"]) if request["compile"] else self.imported(folder, file)
             self.run = getattr(module, name)
         except BaseException as error:
-            kind = "memory" if is_out_of_memory(error) else "compile"
+            missing = any(tool in str(error) for tool in MISSING)
+            kind = "memory" if is_out_of_memory(error) else "missing" if missing else "compile"
             raise Problem(kind, f"{type(error).__name__}: {error}"[-4000:]) from error
         return {}
 

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kernelproof_eval::evaluation::{Ceiling, Evaluation, Origin, Resource, SCHEMA, Status};
+use kernelproof_eval::evaluation::{BEYOND_CEILINGS, Ceiling, Evaluation, Origin, Resource, SCHEMA, Status};
 use kernelproof_eval::flush::CacheFlush;
 use kernelproof_eval::judge::{Bench, Rules, judge};
 use kernelproof_eval::measure::MonotonicClock;
@@ -27,9 +27,6 @@ use crate::interrupt;
 use crate::machine::{self, Machine};
 use crate::progress::Progress;
 use crate::report::record::public_command;
-
-/// Measured ceilings waver with the machine's neighbours; a time that beats them by more than this factor is no time.
-const BEYOND_CEILINGS: f64 = 2.0;
 
 /// What is judged and how.
 #[derive(Clone, Debug)]

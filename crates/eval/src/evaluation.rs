@@ -11,7 +11,7 @@ mod status;
 
 pub use aggregates::Aggregates;
 pub use case::{Audit, CaseResult, Headroom, Round, Telemetry};
-pub use roofline::{Ceiling, Origin, Resource, SpeedOfLight};
+pub use roofline::{BEYOND_CEILINGS, Ceiling, Origin, Resource, SpeedOfLight};
 pub use status::Status;
 
 use std::collections::BTreeMap;

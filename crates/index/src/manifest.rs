@@ -73,7 +73,7 @@ pub struct Invalid {
 impl Invalid {
     /// A finding at `field`, relative to `spec`.
     pub fn new(field: impl std::fmt::Display, found: impl std::fmt::Display, expected: impl Into<String>) -> Self {
-        Self { field: format!("spec.{field}"), found: found.to_string(), expected: expected.into() }
+        Self { field: shown(&format!("spec.{field}")), found: shown(&found.to_string()), expected: expected.into() }
     }
 
     /// `Ok` where `holds`, otherwise this finding.
@@ -161,7 +161,7 @@ impl<S: Spec> Manifest<S> {
         let Envelope { api_version, kind } = typed(text)?;
         for (field, found, expected) in [("apiVersion", api_version, S::API_VERSION), ("kind", kind, S::KIND)] {
             if found != expected {
-                return Err(ManifestError::Kind { field, found, expected });
+                return Err(ManifestError::Kind { field, found: shown(&found), expected });
             }
         }
         let manifest: Self = typed(text)?;
@@ -208,15 +208,43 @@ impl<S: Spec> Manifest<S> {
     }
 }
 
+/// Longest part of a stranger's text in a message.
+const LONGEST_SHOWN: usize = 300;
+
+/// Text from a file as a message may show it: not longer than a few lines, and nothing that steers a terminal.
+pub fn shown(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(LONGEST_SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if shown.len() < text.len() && text.chars().nth(LONGEST_SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 fn to_value<T: Serialize>(value: &T) -> Result<Value, NotCanonical> {
     Ok(serde_json::to_value(value)?)
 }
 
 fn typed<T: DeserializeOwned>(text: &[u8]) -> Result<T, ManifestError> {
-    let shape = |path: String, error: &serde_json::Error| ManifestError::Shape { path, reason: error.to_string() };
+    let shape = |path: String, error: &serde_json::Error| ManifestError::Shape {
+        path: shown(&path),
+        reason: shown(&error.to_string()),
+    };
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut reader)
         .map_err(|error| shape(error.path().to_string(), error.inner()))?;
     reader.end().map_err(|error| shape(".".to_owned(), &error))?;
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_stay_short_and_do_not_steer_a_terminal() {
+        assert_eq!(shown("plain ä"), "plain ä");
+        assert_eq!(shown("\u{1b}[2J"), "\u{fffd}[2J");
+        assert_eq!(shown(&"ä".repeat(1000)).chars().count(), LONGEST_SHOWN + 1);
+    }
 }

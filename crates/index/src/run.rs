@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kernelproof_eval::evaluation::{Evaluation, SCHEMA};
+use kernelproof_eval::evaluation::{CaseResult, Ceiling, Evaluation, SCHEMA};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Digest;
@@ -38,7 +38,7 @@ impl Spec for Run {
     const KIND: &'static str = "Run";
 
     fn validate(&self) -> Result<(), Invalid> {
-        let Evaluation { schema, observed, command, cases, .. } = &self.evaluation;
+        let Evaluation { schema, observed, command, ceilings, cases, .. } = &self.evaluation;
         Invalid::unless(schema == SCHEMA, "evaluation.schema", format!("{schema:?}"), format!("{SCHEMA:?}"))?;
         unless_utc("evaluation.observed", observed)?;
         Invalid::unless(!command.is_empty(), "evaluation.command", "nothing", "the command line")?;
@@ -46,6 +46,15 @@ impl Spec for Run {
         let private = command.iter().find(|argument| argument.contains(['/', '\\']));
         if let Some(argument) = private {
             return Err(Invalid::new("evaluation.command", format!("{argument:?}"), "no folders"));
+        }
+        for Ceiling { per_ns, source, .. } in ceilings {
+            let field = format!("evaluation.ceilings ({source})");
+            Invalid::unless(*per_ns > 0.0, field, per_ns, "more than 0")?;
+        }
+        for CaseResult { name, baseline_ns, .. } in cases {
+            let field = format!("evaluation.cases.{name}.baseline_ns");
+            let found = baseline_ns.unwrap_or(1.0);
+            Invalid::unless(found > 0.0, field, found, "a time")?;
         }
         Invalid::unless(!cases.is_empty(), "evaluation.cases", "none", "at least one")?;
         Invalid::unless_distinct("evaluation.cases", cases.iter().map(|case| case.name.as_str()))?;

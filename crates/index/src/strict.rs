@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::manifest::Invalid;
+use crate::manifest::{Invalid, shown};
 
 /// How far two numbers may be apart that were computed on different machines from the same samples.
 pub(crate) const ROUNDING: f64 = 1e-9;
@@ -10,7 +10,7 @@ pub(crate) const ROUNDING: f64 = 1e-9;
 /// The first place where `found` is not `expected`; numbers may differ by `tolerance` relative to each other. It finds
 /// fields that the reader does not know, fields left out, and values that mean something else than they say.
 pub(crate) fn difference(path: &str, found: &Value, expected: &Value, tolerance: f64) -> Option<Invalid> {
-    let differ = || Some(Invalid { field: path.to_owned(), found: brief(found), expected: brief(expected) });
+    let differ = || Some(Invalid { field: shown(path), found: brief(found), expected: brief(expected) });
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => fields(path, found, expected, tolerance),
         (Value::Array(items), Value::Array(others)) if items.len() == others.len() => {
@@ -30,8 +30,9 @@ pub(crate) fn difference(path: &str, found: &Value, expected: &Value, tolerance:
 
 fn fields(path: &str, found: &Map<String, Value>, expected: &Map<String, Value>, tolerance: f64) -> Option<Invalid> {
     let place = |name: &String| format!("{path}.{name}");
-    let finding =
-        |name, found: &str, expected: String| Some(Invalid { field: place(name), found: found.to_owned(), expected });
+    let finding = |name, found: &str, expected: String| {
+        Some(Invalid { field: shown(&place(name)), found: found.to_owned(), expected })
+    };
     let unknown = found.keys().find(|name| !expected.contains_key(*name));
     if let Some(name) = unknown {
         return finding(name, "a field", "none of this name".to_owned());
@@ -47,7 +48,7 @@ fn brief(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("a list of {}", items.len()),
         Value::Object(fields) => format!("an object of {} fields", fields.len()),
-        scalar => scalar.to_string(),
+        scalar => shown(&scalar.to_string()),
     }
 }
 

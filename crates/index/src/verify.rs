@@ -104,7 +104,7 @@ fn hold_together(
     let digits = |name: &str| name.rsplit_once('-').map_or(name, |(_, digits)| digits).to_owned();
     let is_short_digest = |text: &str| text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_short_digest(&digits(found)) && digits(found) != digits(&expected) {
-        find("", format!("is named after another run, expected {expected}"));
+        findings.push(format!("{}: is named after another run, expected {expected}", folder.display()));
     }
     Ok(())
 }
@@ -155,7 +155,10 @@ fn figures(files: &Files, bundle: &Bundle) -> Option<String> {
         Ok(found) => found,
         Err(error) => return Some(error.to_string()),
     };
-    let expected = serde_json::to_value(Figures::of(&bundle.run.spec.evaluation)).ok()?;
+    let expected = match serde_json::to_value(Figures::of(&bundle.run.spec.evaluation)) {
+        Ok(expected) => expected,
+        Err(error) => return Some(format!("cannot be computed: {error}")),
+    };
     let difference = strict::difference("figures", &found, &expected, ROUNDING)?;
     Some(format!("is not what the samples give: {difference}"))
 }

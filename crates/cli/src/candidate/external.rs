@@ -154,7 +154,7 @@ impl External {
     }
 
     fn fault(&mut self, error: WorkerError) -> Fault {
-        let detail = self.without_folder(&error.to_string());
+        let detail = without_folders(&error.to_string());
         let status = match &error {
             WorkerError::Ended(said) if ran_out(said) => Status::OutOfMemory,
             WorkerError::Ended(_) => Status::Crashed,
@@ -164,6 +164,7 @@ impl External {
             WorkerError::Said { kind, .. } => match kind.as_deref() {
                 Some("memory") => Status::OutOfMemory,
                 Some("compile") => Status::CompileError,
+                Some("missing") => Status::Unsupported,
                 Some("shape") => Status::WrongShape,
                 Some("dtype") => Status::WrongDtype,
                 _ => Status::CallFailed,
@@ -172,12 +173,19 @@ impl External {
         self.ended |= !matches!(error, WorkerError::Said { .. });
         Fault { status, detail }
     }
+}
 
-    /// What others may read: temporary folders say nothing.
-    fn without_folder(&self, text: &str) -> String {
-        let folder = format!("{}/", self.running.folder.path().display());
-        text.replace(&folder, "")
+/// The text as others may read it: of absolute paths the last name is left, because folders are private and say nothing.
+fn without_folders(text: &str) -> String {
+    let ends = |letter: char| letter.is_whitespace() || "'\"‘’:,;()[]<>".contains(letter);
+    let mut shown = String::new();
+    for token in text.split_inclusive(ends) {
+        match token.rsplit_once('/') {
+            Some((_, name)) if token.starts_with('/') && token.trim_end() != "/" => shown.push_str(name),
+            _ => shown.push_str(token),
+        }
     }
+    shown
 }
 
 fn ran_out(said: &str) -> bool {
@@ -260,5 +268,17 @@ impl Subject for External {
 impl Drop for External {
     fn drop(&mut self) {
         self.running.worker.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_left_out_of_what_a_solution_says() {
+        let said = "ended\n  File \"/home/me/venv/lib/torch/nn.py\", line 3, in f: /tmp/a/k.cpp:8: a/b and/or 1 / 2";
+        let shown = "ended\n  File \"nn.py\", line 3, in f: k.cpp:8: a/b and/or 1 / 2";
+        assert_eq!(without_folders(said), shown);
     }
 }

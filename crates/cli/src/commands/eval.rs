@@ -183,10 +183,12 @@ pub(crate) fn conduct(who: &Who, settings: &Settings) -> anyhow::Result<Option<C
     let mut candidate = Candidate::open(who, &settings.limits)?;
     let mut known = ceilings::measured(settings.limits.threads)?;
     known.extend(ceilings::stated(&machine::Machine::here().cpu, settings.limits.threads));
-    let Some(evaluation) = evaluator::evaluate(settings, &mut candidate, known)? else {
+    let Some(mut evaluation) = evaluator::evaluate(settings, &mut candidate, known)? else {
         output::note("stopped: nothing was written, because part of an evaluation is none");
         return Ok(None);
     };
+    // A neighbour may have held the machine back at the start; a ceiling is the most that it was seen to do.
+    ceilings::raise(&mut evaluation.ceilings, &ceilings::measured(settings.limits.threads)?);
     Ok(Some(Conducted { evaluation, solution: candidate.solution_file() }))
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kernelproof_eval::evaluation::Aggregates;
+use kernelproof_index::manifest::shown;
 use kernelproof_index::trust::Standing;
 use kernelproof_index::{Bundle, Verification, verify};
 
@@ -63,7 +64,7 @@ fn text(verification: &Verification, bundle: Option<&Bundle>) -> String {
     let mut lines = vec![format!("{}: {verdict}", verification.folder.display())];
     lines.extend(verification.findings.iter().map(|finding| format!("  {finding}")));
     if let (true, Some(bundle)) = (verification.findings.is_empty(), bundle) {
-        lines.extend(facts(verification, bundle).map(|(name, value)| format!("  {name:<16}{value}")));
+        lines.extend(facts(verification, bundle).map(|(name, value)| format!("  {name:<16}{}", shown(&value))));
     }
     lines.join("\n")
 }

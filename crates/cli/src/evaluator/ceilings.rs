@@ -49,6 +49,14 @@ pub(crate) fn measured(threads: NonZeroUsize) -> anyhow::Result<Vec<Ceiling>> {
     ])
 }
 
+/// Raises ceilings to what the same loop reached at another moment.
+pub(crate) fn raise(ceilings: &mut [Ceiling], again: &[Ceiling]) {
+    for ceiling in ceilings {
+        let same = again.iter().filter(|other| other.origin == ceiling.origin && other.source == ceiling.source);
+        ceiling.per_ns = same.map(|other| other.per_ns).fold(ceiling.per_ns, f64::max);
+    }
+}
+
 /// A device that its maker describes. Hypervisors often hide which one it is; then there is no such row.
 struct Datasheet {
     /// What the operating system calls it.
@@ -124,5 +132,19 @@ mod tests {
     fn measured_ceilings_are_positive() {
         let ceilings = measured(NonZeroUsize::MIN).expect("one thread starts");
         assert!(ceilings.iter().all(|ceiling| ceiling.per_ns > 0.0 && ceiling.origin == Origin::Measured));
+    }
+
+    #[test]
+    fn ceilings_are_raised_and_never_lowered() {
+        let mut stated = stated("NVIDIA H200", NonZeroUsize::MIN);
+        let again: Vec<Ceiling> = stated
+            .iter()
+            .enumerate()
+            .map(|(index, ceiling)| Ceiling { per_ns: ceiling.per_ns * [2.0, 0.5][index % 2], ..ceiling.clone() })
+            .collect();
+        let (arithmetic, bandwidth) = (stated[0].clone(), stated[1].clone());
+        raise(&mut stated[..1], &again[..1]);
+        raise(&mut stated[1..2], &again[1..2]);
+        assert_eq!((stated[0].per_ns, stated[1].per_ns), (2.0 * arithmetic.per_ns, bandwidth.per_ns));
     }
 }

@@ -1,10 +1,13 @@
 //! `eval -o`, `verify` and `replay`: bundles as a user meets them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+#[cfg(unix)]
+use std::{process::Stdio, time::Duration};
 
 use crate::files::{Folder, report};
 
-const QUICK: [&str; 8] = ["eval", "--impl", "cpu-portable", "--case", "s128b2", "--quick", "--threads", "2"];
+const QUICK: [&str; 6] = ["eval", "--case", "s128b2", "--quick", "--threads", "2"];
 
 /// The runs that this repository holds.
 fn records() -> Vec<PathBuf> {
@@ -70,31 +73,70 @@ fn what_is_no_bundle_is_bad_input_and_the_others_are_still_verified() {
     assert!(stderr.contains("nothing: cannot be read") && stderr.contains("file.json: cannot be read"), "{stderr}");
 }
 
+/// A folder to evaluate in. Its lock is its own, so that tests need not wait for each other.
+struct Bench {
+    work: Folder,
+    temporary: Folder,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { work: Folder::new(), temporary: Folder::new() }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.work.command(arguments);
+        command.env("TMPDIR", self.temporary.path("."));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.command(arguments).output().expect("the binary starts");
+        (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), report(&output)))
+    }
+}
+
 #[test]
 fn a_quick_evaluation_makes_a_bundle_that_verifies_and_replays() {
-    let folder = Folder::new();
-    folder.succeed(&[&QUICK[..], &["-o", "runs"]].concat());
-    let elsewhere = Folder::new();
-    let entries: Vec<PathBuf> = std::fs::read_dir(folder.path("runs"))
-        .expect("readable")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
+    let bench = Bench::new();
+    let (code, text) = bench.run(&[&QUICK[..], &["-o", "runs"]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    let entries = std::fs::read_dir(bench.work.path("runs")).expect("readable");
+    let entries: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
     let [run] = entries.as_slice() else { panic!("one run, found {entries:?}") };
     let run = run.to_string_lossy();
-    assert!(run.contains("-cpu-portable-"), "{run}");
-    assert!(folder.succeed(&["verify", &run]).contains("1 of 1 passed"));
-    let text = elsewhere.succeed(&["replay", &run]);
+    assert!(run.contains("-cpu-"), "{run}");
+    assert!(bench.work.succeed(&["verify", &run]).contains("1 of 1 passed"));
+    let (code, text) = bench.run(&["replay", &run]);
+    assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("time here / time on record: ") && text.contains("agrees within"), "{text}");
-    let output = elsewhere.run(&["replay", &run, "--threads", "1"]);
-    assert_eq!(output.status.code(), Some(3), "{}", report(&output));
-    let text = String::from_utf8_lossy(&output.stdout);
+    let (code, text) = bench.run(&["replay", &run, "--threads", "1"]);
+    assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("no ratio") && text.contains("threads: 2 and 1") && !text.contains("agrees"), "{text}");
+}
+
+/// Ctrl-C and a kill in the middle: there is no half of a run.
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_stopped_leaves_nothing() {
+    for (signal, expected) in [("-INT", Some(130)), ("-KILL", None)] {
+        let bench = Bench::new();
+        let mut command = bench.command(&["eval", "--impl", "cpu-portable", "--all", "-o", "runs"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the binary starts");
+        std::thread::sleep(Duration::from_secs(2));
+        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(kill.expect("kill is there").success());
+        assert_eq!(child.wait().expect("it ends").code(), expected, "{signal}");
+        assert_eq!(bench.work.names(), Vec::<String>::new(), "{signal}");
+    }
 }
 
 #[test]
 fn only_the_suite_makes_records() {
-    let folder = Folder::new();
-    let output = folder.run(&["eval", "--dims", "B=1,S=3,E=8,H=2,K=1,D=4", "--quick", "-o", "runs"]);
-    assert_eq!(output.status.code(), Some(2), "{}", report(&output));
-    assert_eq!(folder.names(), Vec::<String>::new());
+    let bench = Bench::new();
+    let (code, text) = bench.run(&["eval", "--dims", "B=1,S=3,E=8,H=2,K=1,D=4", "--quick", "-o", "runs"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("only cases of the suite make a record"), "{text}");
+    assert_eq!(bench.work.names(), Vec::<String>::new());
 }

@@ -38,6 +38,17 @@ pub(crate) fn all(gpu: &Arc<Gpu>, random: usize) -> Result<usize> {
     Ok(failed + self::random(gpu, random)?)
 }
 
+/// Tensors of more than 2^31 elements, and more batches than a grid dimension has room for.
+pub(crate) fn large(gpu: &Arc<Gpu>) -> Result<usize> {
+    let mut failed = 0;
+    for precision in MODES {
+        for dims in [Dims::new(70_000, 1, 64, 2, 1, 64)?, Dims::new(4, 1 << 18, 64, 8, 1, 256)?] {
+            failed += one(gpu, "large", with(dims, precision), Recipe::Benchmark, Depth::Sampled { seed: SEED })?;
+        }
+    }
+    Ok(failed)
+}
+
 /// A handful of small problems, for tools that slow everything down.
 pub(crate) fn small(gpu: &Arc<Gpu>) -> Result<usize> {
     random(gpu, 12)

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{CaseResult, Evaluation};
 
+/// Measured ceilings waver with the machine's neighbours; a time that beats them by more than this factor is no time.
+pub const BEYOND_CEILINGS: f64 = 2.0;
+
 /// What a ceiling limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kernelproof_eval::check::{Agreement, Bounds, Failure};
-use kernelproof_eval::evaluation::{Audit, CaseResult, Evaluation, ProtocolFacts, Status};
+use kernelproof_eval::evaluation::{Audit, BEYOND_CEILINGS, CaseResult, Evaluation, Origin, ProtocolFacts, Status};
 use qkv_rope_op::{Problem, Tensor};
 
 use crate::suite::Suite;
@@ -15,6 +15,7 @@ pub(super) fn findings(suite: &Suite, evaluation: &Evaluation) -> Vec<String> {
         identity(suite, evaluation, case, &mut found);
         checks(&evaluation.protocol, case, &mut found);
         timing(&evaluation.protocol, case, &mut found);
+        possible(evaluation, case, &mut found);
         found.findings
     });
     each.collect()
@@ -97,6 +98,16 @@ fn figures_are_possible(field: &str, agreements: &[Agreement], bounds: &Bounds, 
         found.unless(errors.iter().all(|error| *error >= 0.0), &field, format!("errors {errors:?}"), "0 or more");
         let enough = (1.0 - bounds.unmatched..=1.0).contains(matched);
         found.unless(enough, &field, matched, "a ratio of matched elements that passes");
+    }
+}
+
+/// A case that passed took at least the time that the device needs.
+fn possible(evaluation: &Evaluation, case: &CaseResult, found: &mut Found) {
+    for origin in [Origin::Measured, Origin::Datasheet] {
+        let share = evaluation.share_of_light(case, origin).unwrap_or(0.0);
+        let expected =
+            format!("at most {BEYOND_CEILINGS} of what the device can do ({origin:?} ceilings)").to_lowercase();
+        found.unless(share <= BEYOND_CEILINGS, "samples_ns", format!("{share:.2}"), expected);
     }
 }
 

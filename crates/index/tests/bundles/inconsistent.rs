@@ -43,6 +43,11 @@ fn assert_finds(findings: &[String], expected: &str) {
 fn missing_and_impossible_samples() {
     assert_finds(&found(|run| run.cases[0].samples_ns.truncate(4)), "s128b2.samples_ns: found 4 samples, expected 5");
     assert_finds(&found(|run| run.cases[0].samples_ns.push(1)), "found 6 samples");
+    let fast = found(|run| run.cases[1].samples_ns = vec![1_000_000; 5]);
+    assert_finds(
+        &fast,
+        "s1024b2.samples_ns: found 154.62, expected at most 2 of what the device can do (measured ceilings)",
+    );
     assert_finds(&found(|run| run.cases[1].samples_ns[2] = 0), "s1024b2.samples_ns: found a sample of 0 ns");
 }
 
