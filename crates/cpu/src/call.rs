@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use qkv_rope_op::{Dims, Inputs, Outputs, Problem, View, Write};
-use rayon::prelude::*;
 
 use crate::blocking::{Layout, Role, Segment};
 use crate::kernel::{CHUNK, Kernel, SumOver};
 use crate::pack::PackRows;
 use crate::product::{Factor, Product, Rows, merge_row};
 use crate::session::{sums_hidden_aside, sums_weights_aside};
+use crate::threads::Pool;
 use crate::unrotate::{Rotary, Unrotate};
 use crate::workspace::{Region, Workspace};
 
@@ -31,6 +31,7 @@ pub(crate) struct Call<'a> {
     dims: Dims,
     layout: &'a Layout,
     kernel: Kernel,
+    pool: &'a Pool,
     segments: Vec<SegmentCall<'a>>,
     hidden_states: Option<View<'a, 3>>,
     grad_hidden: Option<Target>,
@@ -70,6 +71,7 @@ impl<'a> Call<'a> {
         problem: Problem,
         layout: &'a Layout,
         kernel: Kernel,
+        pool: &'a Pool,
         workspace: &mut Workspace,
         inputs: &Inputs<'a>,
         outputs: &mut Outputs<'_>,
@@ -88,6 +90,7 @@ impl<'a> Call<'a> {
             dims: problem.dims,
             layout,
             kernel,
+            pool,
             segments: segment_calls(problem, layout, inputs, outputs),
             hidden_states: inputs.hidden_states,
             grad_hidden,
@@ -124,7 +127,7 @@ impl<'a> Call<'a> {
 
     /// Performs the tasks on all threads and returns when the last has ended.
     fn share_out(&self, block: &Block, tasks: Vec<Task>) {
-        tasks.par_iter().with_max_len(1).for_each(|task| self.perform(block, task));
+        self.pool.share_out(&tasks, |task| self.perform(block, task));
     }
 
     /// Packing of the weights.

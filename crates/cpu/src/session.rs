@@ -59,7 +59,7 @@ impl Session for CpuSession<'_> {
             clear(outputs);
             return Ok(());
         }
-        let call = Call::new(self.problem, &self.layout, self.kernel, &mut self.workspace, inputs, outputs);
+        let call = Call::new(self.problem, &self.layout, self.kernel, self.pool, &mut self.workspace, inputs, outputs);
         self.pool.install(|| call.run());
         Ok(())
     }

@@ -46,6 +46,8 @@
 //!
 //! [`backward`] does all of it in one call, for when convenience matters more than the cost of mapping a workspace.
 
+pub mod process;
+
 pub use qkv_rope_cpu as cpu;
 pub use qkv_rope_cuda as cuda;
 pub use qkv_rope_op::{

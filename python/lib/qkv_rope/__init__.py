@@ -1,0 +1,33 @@
+"""Backward pass of multi-head QKV projection with rotary position embedding (RoPE), as one call.
+
+``backward`` works on NumPy arrays and PyTorch CPU tensors and needs neither installed beforehand. ``qkv_rope`` is the
+whole layer for PyTorch with autograd, ``patch_llama`` puts it into a Hugging Face Llama model; both import PyTorch at
+first use.
+
+Shapes: B batch, S sequence, E hidden size, H query heads, K key/value heads, D head size, R rotary size (R <= D).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._functional import Gradients, backward
+from ._native import __version__, cpu
+
+if TYPE_CHECKING:
+    from ._llama import patch_llama
+    from ._torch import qkv_rope
+
+__all__ = ["Gradients", "__version__", "backward", "cpu", "patch_llama", "qkv_rope"]
+
+
+def __getattr__(name: str) -> Any:
+    # PyTorch is imported when it is asked for, not with the package.
+    if name == "qkv_rope":
+        from ._torch import qkv_rope as found
+    elif name == "patch_llama":
+        from ._llama import patch_llama as found
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
