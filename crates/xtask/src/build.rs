@@ -184,3 +184,31 @@ fn hex(bytes: &[u8]) -> String {
 fn report(line: &str) {
     println!("{line}");
 }
+
+#[cfg(test)]
+mod tests {
+    use qkv_rope_cuda::archive::Archive;
+
+    use super::*;
+
+    /// What can be checked without the compiler: the cubins that the library embeds are those of the lock file, which is
+    /// of these sources, and none spills where it must not. `cargo xtask kernels --check` compiles them again.
+    #[test]
+    fn committed_cubins_are_of_these_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let lock = Lock::read(&root.join("crates/cuda/cubins/cubins.lock")).expect("a readable lock file");
+        assert_eq!(lock.source, source_digest(&root).expect("readable sources"), "run `cargo xtask kernels`");
+        assert_eq!(lock.cutile, cutile_version(&root).expect("a pinned version"));
+        for arch in Arch::ALL {
+            let archive = Archive::of(arch).expect("an embedded archive");
+            for &kernel in KERNELS.iter().filter(|kernel| kernel.targets(arch)) {
+                let cubin = archive.get(&kernel.to_string()).expect("an embedded cubin");
+                let resources = cubin::resources(cubin).expect("a cubin with its resources");
+                let spills = kernel.must_not_spill(arch) && resources.stack_frame != 0;
+                assert!(!spills, "{kernel} for {arch} spills {} bytes", resources.stack_frame);
+                let entry = Entry { sha256: hex(&Sha256::digest(cubin)), bytes: cubin.len(), resources };
+                assert_eq!(lock.cubins[arch.name()].get(&kernel.to_string()), Some(&entry), "{kernel} for {arch}");
+            }
+        }
+    }
+}
