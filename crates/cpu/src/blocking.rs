@@ -1,12 +1,12 @@
 //! The table of block sizes, and what it makes of one problem.
 
-use qkv_rope_op::{Dims, Requested};
+use qkv_rope_op::{Dims, Requested, Segment};
 
 use crate::isa::Isa;
 use crate::kernel::CHUNK;
 
-/// Block sizes of one instruction set. Sums are split at `tokens` and `columns`, so results depend on them; they never
-/// depend on the thread count.
+/// Block sizes of one instruction set. Sums are split at `tokens` and `terms`, so results depend on them; they never depend
+/// on the thread count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocking {
     /// Most tokens whose U, un-rotated and packed, is alive at once.
@@ -33,11 +33,10 @@ impl Blocking {
     }
 }
 
-/// One of the three stacked projections, as columns of U and rows of W.
+/// One of the three stacked projections, as columns of packed U and rows of packed W.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub(crate) role: Role,
-    pub(crate) heads: usize,
+pub(crate) struct PackedSegment {
+    pub(crate) of: Segment,
     /// Rows of the weight: heads · D.
     pub(crate) rows: usize,
     /// The first chunk column of U that belongs to it; each segment begins a chunk of its own.
@@ -48,21 +47,13 @@ pub(crate) struct Segment {
     pub(crate) weight_grad: bool,
 }
 
-/// Query, key or value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Query,
-    Key,
-    Value,
-}
-
 /// The sizes that follow from a problem and a row of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) blocking: Blocking,
     /// Columns of a panel.
     pub(crate) width: usize,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Vec<PackedSegment>,
     /// Chunk columns of all segments.
     pub(crate) chunks: usize,
     /// Tokens of a block, a multiple of 8; the last block may have fewer.
@@ -110,21 +101,17 @@ impl Layout {
 }
 
 /// The projections that any requested output needs.
-fn segments(dims: Dims, outputs: &Requested) -> Vec<Segment> {
-    let all = [
-        (Role::Query, dims.query_heads(), outputs.grad_q_weight.is_some()),
-        (Role::Key, dims.kv_heads(), outputs.grad_k_weight.is_some()),
-        (Role::Value, dims.kv_heads(), outputs.grad_v_weight.is_some()),
-    ];
+fn segments(dims: Dims, outputs: &Requested) -> Vec<PackedSegment> {
     let mut first_chunk = 0;
-    let mut segments = Vec::with_capacity(all.len());
-    for (role, heads, weight_grad) in all {
-        let rows = heads * dims.head_dim();
+    let mut segments = Vec::new();
+    for of in dims.segments() {
+        let rows = of.rows(dims).len();
+        let weight_grad = outputs.get(of.weight_gradient).is_some();
         if rows == 0 || !(weight_grad || outputs.grad_hidden.is_some()) {
             continue;
         }
         let chunks = rows.div_ceil(CHUNK);
-        segments.push(Segment { role, heads, rows, first_chunk, chunks, weight_grad });
+        segments.push(PackedSegment { of, rows, first_chunk, chunks, weight_grad });
         first_chunk += chunks;
     }
     segments

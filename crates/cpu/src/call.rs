@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use qkv_rope_op::{Dims, Inputs, Outputs, Problem, View, Write};
+use qkv_rope_op::{Dims, Inputs, Outputs, Problem, Tensor, View, Write};
 
-use crate::blocking::{Layout, Role, Segment};
+use crate::blocking::{Layout, PackedSegment};
 use crate::kernel::{CHUNK, Kernel, SumOver};
 use crate::pack::PackRows;
 use crate::product::{Factor, Product, Rows, merge_row};
@@ -44,7 +44,7 @@ pub(crate) struct Call<'a> {
 
 /// A projection with its tensors.
 struct SegmentCall<'a> {
-    segment: Segment,
+    segment: PackedSegment,
     grad: View<'a, 4>,
     rotary: Option<Rotary<'a>>,
     weight: Option<View<'a, 2>>,
@@ -141,7 +141,7 @@ impl<'a> Call<'a> {
         let mut tasks = Vec::new();
         for tokens in split(block.tokens.clone(), PACK_ROWS, CHUNK) {
             for (segment, call) in self.segments.iter().enumerate() {
-                let heads = split(0..call.segment.heads, PACK_HEADS, 1);
+                let heads = split(0..call.segment.of.heads, PACK_HEADS, 1);
                 tasks.extend(heads.map(|heads| Task::PackGradient { segment, heads, tokens: tokens.clone() }));
             }
         }
@@ -347,11 +347,12 @@ fn segment_calls<'a>(
 ) -> Vec<SegmentCall<'a>> {
     let rotary = Rotary { cos: inputs.cos, sin: inputs.sin, pairing: problem.pairing };
     let segments = layout.segments.iter().map(|&segment| {
-        let (grad, rotary, weight, output) = match segment.role {
-            Role::Query => (inputs.grad_query, Some(rotary), inputs.q_weight, &mut outputs.grad_q_weight),
-            Role::Key => (inputs.grad_key, Some(rotary), inputs.k_weight, &mut outputs.grad_k_weight),
-            Role::Value => (inputs.grad_value, None, inputs.v_weight, &mut outputs.grad_v_weight),
+        let (grad, weight, output) = match segment.of.gradient {
+            Tensor::GradQuery => (inputs.grad_query, inputs.q_weight, &mut outputs.grad_q_weight),
+            Tensor::GradKey => (inputs.grad_key, inputs.k_weight, &mut outputs.grad_k_weight),
+            _ => (inputs.grad_value, inputs.v_weight, &mut outputs.grad_v_weight),
         };
+        let rotary = segment.of.rotated.then_some(rotary);
         let grad_weight = output.as_mut().map(|output| {
             let row_stride = output.view.strides()[0];
             Target { rows: Rows::matrix(output.view.as_mut_ptr(), row_stride), write: output.write }

@@ -20,15 +20,13 @@ impl Cost {
         let dims = problem.dims;
         let (tokens, hidden) = (dims.tokens() as u128, dims.hidden() as u128);
         let requested = problem.outputs;
-        let segments = [
-            (dims.query_rows() as u128, requested.grad_q_weight),
-            (dims.kv_rows() as u128, requested.grad_k_weight),
-            (dims.kv_rows() as u128, requested.grad_v_weight),
-        ];
-        let (mut flops, mut elems) = (0, 0);
-        for (rows, weight_grad) in segments {
+        let (mut flops, mut elems, mut rotated) = (0, 0, false);
+        for segment in dims.segments() {
+            let rows = segment.rows(dims).len() as u128;
+            let weight_grad = requested.get(segment.weight_gradient);
             if requested.grad_hidden.is_some() || weight_grad.is_some() {
                 elems += tokens * rows;
+                rotated |= segment.rotated;
             }
             if requested.grad_hidden.is_some() {
                 flops += 2 * tokens * rows * hidden;
@@ -45,8 +43,6 @@ impl Cost {
         if requested.any_weight() {
             elems += tokens * hidden;
         }
-        let rotated =
-            requested.grad_hidden.is_some() || requested.grad_q_weight.is_some() || requested.grad_k_weight.is_some();
         if rotated {
             elems += 2 * tokens * dims.rotary_dim() as u128;
         }
