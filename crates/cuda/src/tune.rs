@@ -150,7 +150,7 @@ fn cuts(problem: &Problem, facts: &Facts, tile: ProductTile) -> Vec<Cut> {
 }
 
 fn model_ps(problem: &Problem, facts: &Facts, direct: Direct, cut: Cut) -> u64 {
-    let schedule = schedule::build(problem, cut, direct, programs(facts, cut.tile));
+    let schedule = schedule::build(problem, cut, direct, programs(facts, cut.tile), promote(cut.tile));
     let product = schedule.longest * pace_ps(cut.tile);
     let scratch = u64::from(schedule.slots) * u64::from(cut.tile.rows * cut.tile.cols) * 4;
     let finish = if schedule.slots > 0 { FINISH_PS + scratch * SCRATCH_PS_PER_BYTE } else { 0 };

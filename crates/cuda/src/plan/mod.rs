@@ -197,7 +197,7 @@ pub fn plan_choice(problem: &Problem, facts: &Facts, layout: Layout, choice: Cho
     let hopper = if cut.tile == HOPPER_TILE { Some(hopper::Sizes::new(problem, layout)?) } else { None };
     let direct = direct(problem, layout);
     let programs = facts.multiprocessors * cut.tile.resident / cut.tile.cluster;
-    let schedule = schedule::build(problem, cut, direct, programs);
+    let schedule = schedule::build(problem, cut, direct, programs, choice.promote);
     let workspace = match &hopper {
         Some(hopper) => hopper.workspace(&schedule),
         None => sizes.workspace(&schedule, cut.tile),
