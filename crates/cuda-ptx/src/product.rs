@@ -185,7 +185,12 @@ impl Block {
         op!(asm, "@!{first_thread} bra {not_first};");
         for stage in 0..STAGES {
             op!(asm, "mbarrier.init.shared::cta.b64 [{shared}+{}], 1;", FULL + 8 * stage);
-            op!(asm, "mbarrier.init.shared::cta.b64 [{shared}+{}], {};", EMPTY + 8 * stage, CLUSTER * 2 * WARPGROUP / 32);
+            op!(
+                asm,
+                "mbarrier.init.shared::cta.b64 [{shared}+{}], {};",
+                EMPTY + 8 * stage,
+                CLUSTER * 2 * WARPGROUP / 32
+            );
         }
         op!(asm, "fence.mbarrier_init.release.cluster;");
         op!(asm, "st.shared.v2.b32 [{shared}+{TOPS}], {{{NONE}, {NONE}}};");
@@ -212,19 +217,7 @@ impl Block {
         let x_power = fitting_power(asm, x_top, x_usual);
         let w_unusual = asm.test("ne.s32", w_power, w_usual);
         let x_unusual = asm.test("ne.s32", x_power, x_usual);
-        Self {
-            thread,
-            lane,
-            rank,
-            shared,
-            words,
-            tasks,
-            task_count,
-            w_power,
-            x_power,
-            w_unusual,
-            x_unusual,
-        }
+        Self { thread, lane, rank, shared, words, tasks, task_count, w_power, x_power, w_unusual, x_unusual }
     }
 
     /// Copies the first tasks to shared memory.
@@ -594,7 +587,16 @@ impl Finished {
             FinishedRow { to, factors: [asm.float(), asm.float()], exists }
         };
         let rows = [row(asm), row(asm)];
-        Self { sums: asm.floats(SUMS), slice: asm.set(SLICES), pace: asm.set(1), rows, cols_left: asm.set(0), rows_left: asm.set(0), pitch: asm.set(0), adds: asm.pred() }
+        Self {
+            sums: asm.floats(SUMS),
+            slice: asm.set(SLICES),
+            pace: asm.set(1),
+            rows,
+            cols_left: asm.set(0),
+            rows_left: asm.set(0),
+            pitch: asm.set(0),
+            adds: asm.pred(),
+        }
     }
 
     /// Stores the next slice, if any.

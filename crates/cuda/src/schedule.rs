@@ -111,11 +111,22 @@ struct PlacedTile {
 
 #[derive(Clone, Copy)]
 enum Place {
-    Output { dest: usize, row: usize, left: usize },
+    Output {
+        dest: usize,
+        row: usize,
+        left: usize,
+    },
     /// An output that two parts are added to; a program adds its last piece only.
-    Added { dest: usize, row: usize, left: usize },
+    Added {
+        dest: usize,
+        row: usize,
+        left: usize,
+    },
     /// A scratch slot, of which so many rows are of use.
-    Slot { slot: usize, left: usize },
+    Slot {
+        slot: usize,
+        left: usize,
+    },
 }
 
 /// Rows of the stacked weights that belong to one of them.
@@ -396,7 +407,8 @@ impl Builder<'_> {
             Place::Slot { slot, left } => (4, slot * self.rows(), left, 0),
         };
         let left = if block < piece.tiles.len() { left } else { 0 };
-        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, last].map(word)
+        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, last]
+            .map(word)
     }
 }
 
@@ -473,9 +485,9 @@ fn longest_first(loads: &[Load], programs: usize) -> (u64, Vec<Vec<usize>>) {
     // Pieces that must be last go to programs of their own first.
     let (last, others): (Vec<_>, Vec<_>) = (0..loads.len()).partition(|&index| loads[index].last);
     let mut free = BinaryHeap::new();
-    for program in 0..programs {
+    for (program, list) in lists.iter_mut().enumerate() {
         let own = last.get(program).copied();
-        lists[program].extend(own);
+        list.extend(own);
         free.push(Reverse((own.map_or(0, |index| loads[index].cost), program)));
     }
     for index in others {

@@ -62,7 +62,8 @@ pub fn hopper(problem: &Problem, facts: &Facts) -> Cut {
     }
     // Two parts of dX are added where they belong and cost little; those of dW go through scratch memory.
     let halves = |tiles: usize| {
-        let some = (1..=8).map(|eighths| u32::try_from(tiles * eighths / 8).unwrap_or(u32::MAX)).filter(|&tiles| tiles > 0);
+        let some =
+            (1..=8).map(|eighths| u32::try_from(tiles * eighths / 8).unwrap_or(u32::MAX)).filter(|&tiles| tiles > 0);
         std::iter::once(Split::NONE).chain(some.map(|tiles| Split { tiles, parts: 2 })).collect::<Vec<_>>()
     };
     let mut best = (model_ps(problem, facts, direct, none), none);
