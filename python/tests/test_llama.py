@@ -33,7 +33,7 @@ def test_the_same_training_step(attention, use_cache, monkeypatch):
     before_loss, before = step(model)
     calls = []
     operator = _llama.qkv_rope
-    monkeypatch.setattr(_llama, "qkv_rope", lambda *x: calls.append(1) or operator(*x))
+    monkeypatch.setattr(_llama, "qkv_rope", lambda *x, **y: calls.append(1) or operator(*x, **y))
     undo = qkv_rope.patch_llama(model)
     patched_loss, patched = step(model)
     assert len(calls) == 2, "one call for each layer"

@@ -107,7 +107,7 @@ def test_wrong_tensors_are_named():
     inputs = tensors(SMALL)
     for index, tensor, kind, text in [
         (4, inputs[4].double(), TypeError, "q_weight: found dtype torch.float64, expected torch.float32"),
-        (4, inputs[4].to("meta"), ValueError, "q_weight: found it on device meta, expected cpu"),
+        (4, inputs[4].to("meta"), ValueError, "q_weight: found it on device meta, expected cpu or cuda"),
         (3, torch.complex(inputs[3], inputs[3]).conj().imag, ValueError, "hidden_states: its negative bit is set"),
         (5, inputs[5].to_sparse(), TypeError, "k_weight: it has no plain memory"),
     ]:
@@ -130,10 +130,10 @@ def test_fake_tensors_have_no_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opcheck(style, dtype):
     inputs = layer_inputs(SMALL, dtype=dtype)
-    torch.library.opcheck(torch.ops.qkv_rope.forward.default, (*inputs, 4, 2, style))
+    torch.library.opcheck(torch.ops.qkv_rope.forward.default, (*inputs, 4, 2, style, None))
     plain = [tensor.to(dtype) for tensor in tensors(SMALL)]
     for needs in ([True] * 4, [True, False, False, True]):
-        torch.library.opcheck(torch.ops.qkv_rope.backward.default, (*plain, needs, style))
+        torch.library.opcheck(torch.ops.qkv_rope.backward.default, (*plain, needs, style, None))
 
 
 @pytest.mark.parametrize("style", ["half-split", "interleaved"])
@@ -165,7 +165,7 @@ def test_tables_get_no_gradient():
     inputs[4].requires_grad_()
     with pytest.raises(ValueError, match="cos: requires grad"):
         qkv_rope.qkv_rope(*inputs, 4, 2)
-    query, _, _ = torch.ops.qkv_rope.forward(*inputs, 4, 2, "half-split")
+    query, _, _ = torch.ops.qkv_rope.forward(*inputs, 4, 2, "half-split", None)
     with pytest.raises(RuntimeError, match="no gradient of the rotary tables"):
         query.sum().backward()
 
