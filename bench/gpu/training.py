@@ -38,8 +38,8 @@ GPU = torch.device("cuda", 0)
 QUICK = False
 
 
-def tensors(problem: Problem, seed: int, device=GPU) -> list[torch.Tensor]:
-    return [torch.from_numpy(array).to(device) for array in problem.inputs(np.random.default_rng(seed))]
+def tensors(problem: Problem, seed: int) -> list[torch.Tensor]:
+    return [torch.from_numpy(array).to(GPU) for array in problem.inputs(np.random.default_rng(seed))]
 
 
 def rotated(x, cos, sin, style):
@@ -256,15 +256,22 @@ def memory() -> dict:
             with tf32(name):
                 for _ in range(2):
                     outputs = project(*leaves, *tables, case.heads, case.kv_heads)
-                    torch.cuda.synchronize()
-                    torch.cuda.reset_peak_memory_stats()
-                    before = torch.cuda.memory_allocated()
-                    torch.autograd.grad(outputs, leaves, grads)
-                    torch.cuda.synchronize()
-                    peaks[name] = torch.cuda.max_memory_allocated() - before
+                    with peak(peaks, name):
+                        torch.autograd.grad(outputs, leaves, grads)
                     del outputs
         found[f"backward, T = {case.batch * case.seq}, bytes"] = peaks
     return found
+
+
+@contextlib.contextmanager
+def peak(peaks: dict, name: str):
+    """Most bytes that were asked for at once beyond those of the start; what the allocator rounds up is its own affair."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    yield
+    torch.cuda.synchronize()
+    peaks[name] = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
 
 
 def projections() -> dict:
@@ -307,19 +314,17 @@ def steps() -> dict:
     for index in range(rounds + 2):
         for name in list(contestants)[:: 1 if index % 2 else -1]:
             with tf32(name):
-                torch.cuda.synchronize()
-                torch.cuda.reset_peak_memory_stats()
-                before = torch.cuda.memory_allocated()
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                step(name)
-                end.record()
-                torch.cuda.synchronize()
-                peaks[name] = torch.cuda.max_memory_allocated() - before
+                with peak(peaks, name):
+                    start.record()
+                    step(name)
+                    end.record()
                 if index >= 2:
                     samples[name].append(round(start.elapsed_time(end) * 1e3, 1))
     median = {name: statistics.median(taken) for name, taken in samples.items()}
     ratio = lambda one, other: statistics.median(a / b for a, b in zip(samples[one], samples[other]))
+    for ours, theirs in (("ours_split", "eager_f32"), ("ours_fast_tf32", "eager_tf32")):
+        assert peaks[ours] <= peaks[theirs], peaks
     return {
         "block": {"layers": 4, "batch": batch, "seq": seq, **sizes},
         "samples_us": samples,
@@ -352,14 +357,84 @@ def layers() -> dict:
                         samples[name].append(round(start.elapsed_time(end) * 1e3, 1))
         found[f"T = {seq * batch}, median us"] = {name: statistics.median(taken) for name, taken in samples.items()}
     tiny = tensors(Problem(1, 1, 8, 1, 1, 4, 4, "half-split"), 0)
-    host = []
-    for _ in range(3000):
-        begin = time.perf_counter()
-        qkv_rope.backward(*tiny)
-        host.append((time.perf_counter() - begin) * 1e6)
-    torch.cuda.synchronize()
-    found["host time of a call at T = 1, median us"] = statistics.median(host[500:])
+    leaves = [leaf.requires_grad_() for leaf in tiny[3:7]]
+    outputs = {name: project(*leaves, *tiny[7:], 1, 1) for name, project in (("ours", qkv_rope.qkv_rope), ("eager", llama.eager))}
+    backward = lambda name: torch.autograd.grad(outputs[name], leaves, tiny[:3], retain_graph=True)
+    on_cpu = [tensor.detach().cpu() for tensor in tiny]
+    found["host time at T = 1, median us"] = {
+        "qkv_rope.backward": host_time(lambda: qkv_rope.backward(*tiny)),
+        "qkv_rope.backward on the CPU": host_time(lambda: qkv_rope.backward(*on_cpu)),
+        "backward step of the operator": host_time(lambda: backward("ours")),
+        "backward step of eager": host_time(lambda: backward("eager")),
+    }
     return found
+
+
+def host_time(work) -> float:
+    samples = []
+    for index in range(1500):
+        begin = time.perf_counter()
+        work()
+        samples.append((time.perf_counter() - begin) * 1e6)
+        if index % 50 == 0:
+            torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    return round(statistics.median(samples[500:]), 1)
+
+
+def many_shapes() -> dict:
+    """More shapes than sessions are kept: results stay right, and so do graphs that were captured before."""
+    problem = Problem(1, 33, 64, 2, 1, 32, 32, "half-split")
+    inputs = tensors(problem, 10)
+    wanted = qkv_rope.backward(*inputs)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = qkv_rope.backward(*inputs)
+    begin = time.perf_counter()
+    count = 600
+    for seq in range(1, count + 1):
+        some = tensors(Problem(1, seq, 8, 2, 1, 4, 4, "half-split"), seq)
+        found = qkv_rope.backward(*some)
+        if seq % 50 == 0:
+            assert apart(found[0], autograd(Problem(1, seq, 8, 2, 1, 4, 4, "half-split"), some)[0]) <= BOUNDS["split"]
+    taken = (time.perf_counter() - begin) / count
+    for output in outputs:
+        output.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert same(outputs, wanted)
+    return {"shapes": count, "first_call_of_a_shape_us": round(taken * 1e6, 1)}
+
+
+def forked() -> dict:
+    """A child of a process that used the GPU is told so; the CPU works there."""
+    import os
+
+    on_cpu = [tensor.cpu() for tensor in tensors(Problem(1, 5, 8, 2, 1, 4, 4, "half-split"), 0)]
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            qkv_rope.backward(*on_cpu, threads=1)
+            qkv_rope.gpu(0)
+            said = "no error"
+        except RuntimeError as error:
+            said = str(error)
+        os.write(write, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(read, 4096).decode()
+    assert "before fork()" in said, said
+    return {"said": said}
+
+
+def distributed() -> dict:
+    """The distributed example on NCCL, with as many processes as there are GPUs."""
+    program = PYTHON / "examples" / "distributed.py"
+    command = [sys.executable, str(program), "--backend", "nccl", "--processes", str(torch.cuda.device_count())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (done.stdout, done.stderr[-2000:])
+    return {"said": done.stdout.strip().splitlines()}
 
 
 def training() -> dict:
@@ -475,7 +550,7 @@ def main() -> int:
     arguments = parser.parse_args()
     QUICK = arguments.quick
     parts = [equality, operator, bits, streams, graphs, memory, layers, steps, training]
-    parts += [other_libraries, hugging_face, compiled]
+    parts += [many_shapes, forked, other_libraries, hugging_face, compiled, distributed]
     if arguments.c_example:
         parts.append(functools.update_wrapper(functools.partial(c_example, arguments.c_example), c_example))
     record = {"facts": facts(arguments.commit), "parts": {}}

@@ -135,6 +135,7 @@ pub unsafe extern "C" fn qkv_rope_cuda_backward(
         // SAFETY: as above.
         let mut outputs = unsafe { outputs.views() }?;
         let workspace = WorkspacePtr { address: workspace.addr() as u64, bytes: workspace_bytes };
+        session.check_workspace(workspace)?;
         let stream: CUstream = stream.cast();
         // SAFETY: promised by the caller.
         Ok(unsafe { session.session.enqueue(&inputs, &mut outputs, workspace, stream) }?)
@@ -163,6 +164,16 @@ pub unsafe extern "C" fn qkv_rope_cuda_session_destroy(session: *mut qkv_rope_cu
 }
 
 impl qkv_rope_cuda_session {
+    /// Some tensors need less than others; what a caller may count on does not depend on them.
+    fn check_workspace(&self, workspace: WorkspacePtr) -> Result<(), Failure> {
+        let needed = self.session.workspace_bytes();
+        if workspace.bytes >= needed {
+            return Ok(());
+        }
+        let text = format!("workspace: found {} bytes, expected {needed}", workspace.bytes);
+        Err(Failure::new(qkv_rope_status::QKV_ROPE_WORKSPACE, text))
+    }
+
     fn check(&self) -> Result<(), Failure> {
         if self.abi_version != QKV_ROPE_ABI_VERSION {
             let text = "session: not a handle that this version's qkv_rope_cuda_session_create made";
