@@ -59,6 +59,8 @@ def test_what_cannot_be_patched_is_refused():
         qkv_rope.patch_llama(torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="model: found a bias in q_proj"):
         qkv_rope.patch_llama(tiny(attention_bias=True))
+    with pytest.raises(ValueError, match="precision: found 'tf32'"):
+        qkv_rope.patch_llama(tiny(), precision="tf32")
     model = tiny()
     undo = qkv_rope.patch_llama(model)
     with pytest.raises(ValueError, match="already replaced"):

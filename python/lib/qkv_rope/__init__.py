@@ -9,6 +9,7 @@ Shapes: B batch, S sequence, E hidden size, H query heads, K key/value heads, D 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._functional import Gradients, backward
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["Gradients", "__version__", "backward", "cpu", "gpu", "patch_llama", "qkv_rope"]
 
 
+# PyTorch is imported when it is asked for, not with the package.
+_LATER = {"qkv_rope": "_torch", "patch_llama": "_llama"}
+
+
 def __getattr__(name: str) -> Any:
-    # PyTorch is imported when it is asked for, not with the package.
-    if name == "qkv_rope":
-        from ._torch import qkv_rope as found
-    elif name == "patch_llama":
-        from ._llama import patch_llama as found
-    else:
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     globals()[name] = found
     return found

@@ -79,7 +79,8 @@ def _forward(
 ) -> tuple[torch.Tensor, Any]:
     """The layer's own forward, with projection and rotation in one operator."""
     if not torch.is_grad_enabled() or position_embeddings is None:
-        return type(self).forward(self, hidden_states, position_embeddings, attention_mask, **kwargs)
+        own: Callable[..., tuple[torch.Tensor, Any]] = type(self).forward
+        return own(self, hidden_states, position_embeddings, attention_mask, **kwargs)
     caches = [kwargs.pop(name) for name in _CACHE_NAMES if name in kwargs]
     weights = (self.q_proj.weight, self.k_proj.weight, self.v_proj.weight)
     config = self.config

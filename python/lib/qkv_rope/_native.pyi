@@ -17,8 +17,8 @@ class Buffer:
     ) -> Any: ...
 
 def backward(
-    inputs: tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any],
-    out: tuple[Any, Any, Any, Any],
+    inputs: tuple[Any, ...],
+    out: tuple[Any, ...],
     modes: tuple[int, int, int, int],
     interleaved: bool,
     precision: str,

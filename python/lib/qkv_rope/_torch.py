@@ -87,8 +87,8 @@ def _check(
     head_dim = q_weight.shape[0] // num_heads
     for name, weight in (("k_weight", k_weight), ("v_weight", v_weight)):
         if weight.dim() != 2 or weight.shape[0] != num_kv_heads * head_dim or weight.shape[1] != hidden:
-            expected = [num_kv_heads * head_dim, hidden]
-            raise ValueError(f"{name}: found shape {list(weight.shape)}, expected {expected}")
+            rows = num_kv_heads * head_dim
+            raise ValueError(f"{name}: found shape {list(weight.shape)}, expected [{rows}, {hidden}]")
     for name, table in (("cos", cos), ("sin", sin)):
         if table.dim() != 3 or table.shape[1] != seq or (table.shape[0] != 1 and table.shape[0] != batch):
             raise ValueError(f"{name}: found shape {list(table.shape)}, expected [{batch} or 1, {seq}, R]")
@@ -100,7 +100,7 @@ def _partner(x: Tensor, style: str) -> Tensor:
     """P(x): -second, first of each pair. Its transpose is -P."""
     half = x.shape[-1] // 2
     sizes, dim = ((2, half), -2) if style == "half-split" else ((half, 2), -1)
-    first, second = x.unflatten(-1, sizes).unbind(dim)
+    first, second = x.view(*x.shape[:-1], *sizes).unbind(dim)
     return torch.stack((-second, first), dim).flatten(-2)
 
 
@@ -191,20 +191,20 @@ def _backward(
     style: str,
     precision: Optional[str],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    tensors = (grad_query, grad_key, grad_value, hidden_states, q_weight, k_weight, v_weight, cos, sin)
+    tensors = [grad_query, grad_key, grad_value, hidden_states, q_weight, k_weight, v_weight, cos, sin]
     if not _is_ours(grad_query) or any(
         tensor.dtype is not torch.float32 or tensor.device != grad_query.device for tensor in tensors
     ):
         grads, weights = (grad_query, grad_key, grad_value), (q_weight, k_weight, v_weight)
         return _backward_in_pytorch(grads, hidden_states, weights, cos, sin, needs, style)
     if any(tensor.is_neg() for tensor in tensors):
-        tensors = tuple(tensor.resolve_neg() for tensor in tensors)
+        tensors = [tensor.resolve_neg() for tensor in tensors]
     hidden, query, key, value = map(int, needs)
     if grad_query.is_cpu or precision is None:
         # CPUs have one precision, so one that was chosen for GPUs is no mistake there.
         precision = default_precision(grad_query)
     modes = (hidden, query, key, value)
-    found = _native.backward(tensors, (None, None, None, None), modes, style == "interleaved", precision, 0)
+    found = _native.backward(tuple(tensors), (None, None, None, None), modes, style == "interleaved", precision, 0)
     # An operator returns tensors; those that nobody wants are empty.
     made = [hidden_states.new_empty(0) if gradient is None else gradient for gradient in found]
     return made[0], made[1], made[2], made[3]
