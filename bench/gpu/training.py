@@ -1,6 +1,6 @@
 """Proves and times the Python package on this machine's NVIDIA GPU, and writes one JSON.
 
-    python bench/gpu/training.py OUT.json [--commit ID] [--c-example PROGRAM] [--quick]
+    python bench/gpu/training.py OUT.json [--commit ID] [--c-example PROGRAM] [--skip PART,...] [--quick]
 
 Needs the wheel (`pip install ./python`), PyTorch with CUDA and NumPy; uses CuPy, JAX and transformers where they are.
 Each part's failure is recorded beside the others' results. Exit code 1 when one failed.
@@ -73,14 +73,38 @@ def apart(found, wanted) -> float:
     return 0.0 if off == 0 else off / scale if off == off and scale > 0 else float("inf")
 
 
+def beyond_rounding(found, wanted, magnitude) -> bool:
+    """Whether an element is further off than rounding both factors of each product to 11 bits can move it."""
+    return bool(((found.double() - wanted).abs() > 2.0**-10 * 1.01 * magnitude).any())
+
+
+def magnitudes(problem: Problem, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """|U| times |W|, and |U| transposed times |X|: what the terms of each gradient's sums come to without their signs."""
+    *grads, hidden = (tensor.double() for tensor in inputs[:4])
+    weights, tables = ([tensor.double() for tensor in part] for part in (inputs[4:7], inputs[7:]))
+    rows = []
+    for index, grad in enumerate(grads):
+        leaf = torch.zeros_like(grad, requires_grad=True)
+        turned = rotated(leaf, *tables, problem.style) if index < 2 else leaf
+        (unrotated,) = torch.autograd.grad(turned, leaf, grad)
+        rows.append(unrotated.abs().transpose(1, 2).flatten(2))
+    of_hidden = sum(row @ weight.abs() for row, weight in zip(rows, weights))
+    return [of_hidden, *(row.flatten(0, 1).t() @ hidden.flatten(0, 1).abs() for row in rows)]
+
+
 def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other))
 
 
 def equality() -> dict:
-    """Random problems against PyTorch's autograd in float64."""
+    """Random problems against PyTorch's autograd in float64.
+
+    The normwise bounds are for sums of many independent terms. Where terms cancel in a handful of sums (an expanded
+    gradient times a few columns), `fast` is held to what rounding can do to each element instead, and the problem listed.
+    """
     count = 20 if QUICK else 160
     largest = {name: 0.0 for name in BOUNDS}
+    cancelling = []
     for seed in range(count):
         rng = np.random.default_rng(5000 + seed)
         problem = Problem.random(rng)
@@ -103,9 +127,15 @@ def equality() -> dict:
                 assert (one is not None) == (name in needs), (problem, name)
                 if one is not None:
                     off = apart(one, other)
-                    assert off <= bound, (seed, problem, precision, name, off)
-                    largest[precision] = max(largest[precision], off)
-    return {"problems": count, "largest_normwise_error": largest}
+                    if off <= bound:
+                        largest[precision] = max(largest[precision], off)
+                        continue
+                    magnitude = magnitudes(problem, inputs)[qkv_rope.Gradients._fields.index(name)]
+                    right = precision == "fast" and not beyond_rounding(one, other, magnitude)
+                    assert right, (seed, problem, precision, name, off)
+                    cancelling.append({"seed": seed, "output": name, "normwise_error": off})
+    assert len(cancelling) <= count // 40, cancelling
+    return {"problems": count, "largest_normwise_error": largest, "fast_with_cancelling_sums": cancelling}
 
 
 LARGE = Problem(batch=2, seq=512, hidden=1536, heads=24, kv_heads=4, head_dim=96, rotary=96, style="half-split")
@@ -546,6 +576,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--c-example")
+    parser.add_argument("--skip", default="", help="parts to leave out, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer samples and problems")
     arguments = parser.parse_args()
     QUICK = arguments.quick
@@ -553,6 +584,7 @@ def main() -> int:
     parts += [many_shapes, forked, other_libraries, hugging_face, compiled, distributed]
     if arguments.c_example:
         parts.append(functools.update_wrapper(functools.partial(c_example, arguments.c_example), c_example))
+    parts = [part for part in parts if part.__name__ not in arguments.skip.split(",")]
     record = {"facts": facts(arguments.commit), "parts": {}}
     failed = []
     for part in parts:

@@ -35,9 +35,14 @@ pub(crate) fn driver_error(what: &str) -> impl FnOnce(DriverError) -> Error + '_
     move |error| Error::Driver { what: what.to_owned(), code: format!("{error}") }
 }
 
-/// The library names that the driver is looked for under.
-fn driver_names() -> String {
-    cudarc::get_lib_name_candidates("cuda").into_iter().take(4).collect::<Vec<_>>().join(", ")
+/// The names that the driver's library has.
+const DRIVER_NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda"] } else { ["libcuda.so", "libcuda.so.1"] };
+
+/// Whether the driver can be loaded. Asked here and not of cudarc, which has the question only in builds where no other
+/// crate links with the driver (candle does).
+fn driver_is_there() -> bool {
+    // SAFETY: loads a library by name and looks nothing up in it; the driver's initialisers are safe to run.
+    DRIVER_NAMES.into_iter().any(|name| unsafe { libloading::Library::new(name) }.is_ok())
 }
 
 /// Devices that the driver shows.
@@ -45,9 +50,8 @@ fn driver_names() -> String {
 /// # Errors
 /// [`Error::NoDriver`] on a machine without one, [`Error::Driver`] when it does not start.
 pub fn device_count() -> Result<usize, Error> {
-    // SAFETY: loads a library by name and looks nothing up in it; the driver's initialisers are safe to run.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(Error::NoDriver { looked_for: driver_names() });
+    if !driver_is_there() {
+        return Err(Error::NoDriver { looked_for: DRIVER_NAMES.join(", ") });
     }
     result::init().map_err(driver_error("starting the driver"))?;
     let count = result::device::get_count().map_err(driver_error("counting devices"))?;
