@@ -1,4 +1,5 @@
-"""Proves and times the Python package on this machine's NVIDIA GPU, and writes one JSON.
+"""Proves and times the Python package on this machine's NVIDIA GPU, and writes one JSON, and the loss
+curves as an SVG beside it.
 
     python bench/gpu/training.py OUT.json [--commit ID] [--c-example PROGRAM] [--skip PART,...] [--quick]
 
@@ -36,6 +37,7 @@ from conftest import Problem  # noqa: E402
 BOUNDS = {"split": 2e-6, "fast": 4e-4}
 GPU = torch.device("cuda", 0)
 QUICK = False
+DRAWING = Path("training.svg")
 
 
 def tensors(problem: Problem, seed: int) -> list[torch.Tensor]:
@@ -470,7 +472,9 @@ def distributed() -> dict:
 def training() -> dict:
     """200 steps of a tiny model: losses beside PyTorch's float32 and TF32."""
     found = train.curves(20 if QUICK else 200, "cuda")
-    return {"differences": train.judge(found), "losses": found}
+    differences = train.judge(found)
+    train.write(DRAWING, train.svg(found, differences))
+    return {"differences": differences, "losses": found}
 
 
 def other_libraries() -> dict:
@@ -571,7 +575,7 @@ def facts(commit: str) -> dict:
 
 
 def main() -> int:
-    global QUICK
+    global QUICK, DRAWING
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--commit", default="unknown")
@@ -579,7 +583,7 @@ def main() -> int:
     parser.add_argument("--skip", default="", help="parts to leave out, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer samples and problems")
     arguments = parser.parse_args()
-    QUICK = arguments.quick
+    QUICK, DRAWING = arguments.quick, arguments.out.with_suffix(".svg")
     parts = [equality, operator, bits, streams, graphs, memory, layers, steps, training]
     parts += [many_shapes, forked, other_libraries, hugging_face, compiled, distributed]
     if arguments.c_example:
@@ -599,9 +603,7 @@ def main() -> int:
         shown = {key: value for key, value in result.items() if key not in ("losses", "samples_us")}
         print(f"{part.__name__}: {json.dumps(shown)}", flush=True)
         # Whole after every part: a later one may be stopped by a limit of the machine.
-        draft = arguments.out.with_suffix(".tmp")
-        draft.write_text(json.dumps(record, indent=1) + "\n")
-        draft.replace(arguments.out)
+        train.write(arguments.out, json.dumps(record, indent=1) + "\n")
     print("failed: " + ", ".join(failed) if failed else "all parts passed")
     return 1 if failed else 0
 

@@ -66,7 +66,7 @@ def svg(found: dict[str, list[float]], differences: dict[str, float]) -> str:
     top = max(max(losses) for losses in found.values()) * 1.05
 
     def place(step: float, loss: float) -> str:
-        x = left + (width - left - 16) * step / max(steps - 1, 1)
+        x = left + (width - left - 16) * step / steps
         return f"{x:.1f},{height - bottom - (height - bottom - 16) * loss / top:.1f}"
 
     parts = [
@@ -77,7 +77,7 @@ def svg(found: dict[str, list[float]], differences: dict[str, float]) -> str:
         at = place(0, top * index / 5).split(",")[1]
         parts.append(f'<path d="M{left} {at}H{width - 16}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{at}" dy="4" text-anchor="end">{top * index / 5:.1f}</text>')
-        step = (steps - 1) * index / 5
+        step = steps * index / 5
         at = place(step, 0).split(",")[0]
         parts.append(f'<text x="{at}" y="{height - bottom + 18}" text-anchor="middle">{step:.0f}</text>')
     parts.append(f'<text x="{width / 2}" y="{height - 6}" text-anchor="middle">step</text>')
@@ -91,6 +91,12 @@ def svg(found: dict[str, list[float]], differences: dict[str, float]) -> str:
         apart = f": differs by at most {differences[name]:.1e}" if name in differences else ""
         parts.append(f'<text x="{width - 294}" y="{y}">{name}{apart}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def write(path: Path, text: str) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def main() -> int:
@@ -107,9 +113,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     if arguments.svg:
-        draft = arguments.svg.with_suffix(".tmp")
-        draft.write_text(svg(found, differences))
-        draft.replace(arguments.svg)
+        write(arguments.svg, svg(found, differences))
     if arguments.json:
         print(json.dumps({"losses": found, "differences": differences}))
     else:
