@@ -37,7 +37,7 @@ const PARAMS: &[Param] = &[
 pub fn ptx() -> String {
     let mut asm = Asm::default();
     body(&mut asm);
-    asm.finish(&Entry { name: NAME, params: PARAMS, threads: THREADS, resident: 4, cluster: 1, shared: Some(16) })
+    asm.finish(&Entry { name: NAME, params: PARAMS, threads: THREADS, registers: None, cluster: 1, shared: Some(16) })
 }
 
 /// Rows that are under way together.

@@ -1,7 +1,7 @@
 //! Which program computes which tile: the task tables of the product and finish kernels.
 //!
-//! dX has `ceil(T/rows)·ceil(E/cols)` tiles with sums over N, dW `ceil(N/rows)·ceil(E/cols)` with sums over T. All of
-//! them go to the programs longest first, each to the least loaded one. The last tiles of either product may be split
+//! dX has `ceil(T/rows)·ceil(E/cols)` tiles with sums over N, dW `ceil(N/rows)·ceil(E/cols)` with sums over T. They are
+//! packed so that the longest program is short. The last tiles of either product may be split
 //! along their sum: the parts go to scratch slots and the finish kernel adds them in order, so the result does not
 //! depend on who computed what.
 
@@ -322,21 +322,14 @@ impl Builder<'_> {
         }
     }
 
-    /// Longest processing time first.
+    /// Gives each program its pieces, and writes the table.
     fn assign(mut self, programs: u32) -> Schedule {
         let programs = programs.min(u32::try_from(self.pieces.len()).unwrap_or(u32::MAX)).max(1);
         self.pieces.sort_by_key(|piece| Reverse(piece.cost));
-        let mut free: BinaryHeap<Reverse<(u64, u32)>> = (0..programs).map(|program| Reverse((0, program))).collect();
-        let mut lists: Vec<Vec<usize>> = vec![Vec::new(); programs as usize];
-        let mut total = 0;
-        for (index, piece) in self.pieces.iter().enumerate() {
-            total += piece.cost;
-            if let Some(Reverse((load, program))) = free.pop() {
-                lists[program as usize].push(index);
-                free.push(Reverse((load + piece.cost, program)));
-            }
-        }
-        let longest = free.iter().map(|Reverse((load, _))| *load).max().unwrap_or(0);
+        let costs: Vec<u64> = self.pieces.iter().map(|piece| piece.cost).collect();
+        let total: u64 = costs.iter().sum();
+        let lists = spread(&costs, programs as usize);
+        let longest = lists.iter().map(|list| list.iter().map(|&index| costs[index]).sum()).max().unwrap_or(0);
         let blocks = self.together();
         let first = (programs as usize * blocks).div_ceil(PRODUCT_WORDS);
         let each = lists.iter().map(Vec::len).max().unwrap_or(0);
@@ -390,6 +383,69 @@ impl PlacedTile {
         };
         Self { place, ..*self }
     }
+}
+
+/// Spreads pieces over programs so that the longest program is short; costs are in falling order. The better of two
+/// rules: longest piece first to the least loaded program, and the least capacity for which first-fit packing succeeds,
+/// which finds the even fillings that the first one misses.
+fn spread(costs: &[u64], programs: usize) -> Vec<Vec<usize>> {
+    let (longest, greedy) = longest_first(costs, programs);
+    let total: u64 = costs.iter().sum();
+    let (mut low, mut high) = (total.div_ceil(programs as u64), longest);
+    let mut best = greedy;
+    while low < high {
+        let capacity = low + (high - low) / 2;
+        match first_fit(costs, programs, capacity) {
+            Some(packed) => {
+                best = packed;
+                high = capacity;
+            }
+            None => low = capacity + 1,
+        }
+    }
+    side_by_side(costs, &best)
+}
+
+/// Exchanges pieces of equal cost so that neighbours, which share operands, are computed at the same time by different
+/// programs rather than one after the other by one.
+fn side_by_side(costs: &[u64], lists: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut places: Vec<(Reverse<u64>, usize, usize)> = Vec::with_capacity(costs.len());
+    for (program, list) in lists.iter().enumerate() {
+        for (place, &index) in list.iter().enumerate() {
+            places.push((Reverse(costs[index]), place, program));
+        }
+    }
+    // Pieces are in falling order of cost, so each class of cost is a run of them.
+    places.sort_unstable();
+    let mut exchanged: Vec<Vec<usize>> = lists.iter().map(|list| vec![0; list.len()]).collect();
+    for (index, (_, place, program)) in places.into_iter().enumerate() {
+        exchanged[program][place] = index;
+    }
+    exchanged
+}
+
+fn longest_first(costs: &[u64], programs: usize) -> (u64, Vec<Vec<usize>>) {
+    let mut free: BinaryHeap<Reverse<(u64, usize)>> = (0..programs).map(|program| Reverse((0, program))).collect();
+    let mut lists = vec![Vec::new(); programs];
+    for (index, cost) in costs.iter().enumerate() {
+        if let Some(Reverse((load, program))) = free.pop() {
+            lists[program].push(index);
+            free.push(Reverse((load + cost, program)));
+        }
+    }
+    (free.iter().map(|Reverse((load, _))| *load).max().unwrap_or(0), lists)
+}
+
+/// Each piece to the first program that has room, if there is one for all.
+fn first_fit(costs: &[u64], programs: usize, capacity: u64) -> Option<Vec<Vec<usize>>> {
+    let mut loads = vec![0; programs];
+    let mut lists = vec![Vec::new(); programs];
+    for (index, cost) in costs.iter().enumerate() {
+        let program = loads.iter().position(|load| load + cost <= capacity)?;
+        loads[program] += cost;
+        lists[program].push(index);
+    }
+    Some(lists)
 }
 
 /// Everything in a table was checked by the plan to fit 31 bits.

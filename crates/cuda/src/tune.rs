@@ -13,7 +13,7 @@ use crate::schedule::{self, Cut, Direct, Split};
 pub const PROMOTE_ELEMS: u32 = 256;
 
 /// As [`PROMOTE_ELEMS`], of `fast` on Hopper.
-const HOPPER_PROMOTE_ELEMS: u32 = 2048;
+const HOPPER_PROMOTE_ELEMS: u32 = 3072;
 
 /// Elements of the contraction that a tile sums before it adds to the total.
 pub fn promote(tile: ProductTile) -> u32 {
