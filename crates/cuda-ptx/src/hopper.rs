@@ -67,7 +67,7 @@ impl Major {
     /// The parts of a shared-memory descriptor beside the address: swizzle of 128 bytes, the distance between groups of
     /// eight rows, and for [`Major::MN`] that between chunks of 64 elements, each of `depth` rows.
     pub(crate) fn descriptor(self, depth: u32) -> u64 {
-        let groups = u64::from(8 * ROW_BYTES >> 4) << 32;
+        let groups = u64::from((8 * ROW_BYTES) >> 4) << 32;
         let chunks = match self {
             Self::K => 1 << 16,
             Self::MN => u64::from((depth * ROW_BYTES) >> 4) << 16,

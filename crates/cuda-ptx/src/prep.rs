@@ -106,6 +106,9 @@ const PARAMS: &[Param] = &[
     Param::Int("want_x"),
     Param::Int("want_w"),
     Param::Int("status"),
+    Param::Address("to_hidden"),
+    Param::Int("hidden_row"),
+    Param::Int("zero_from"),
 ];
 
 /// Shared memory: the usual powers, the block's status, the largest magnitude of each token.
@@ -561,6 +564,34 @@ impl Token {
         power
     }
 
+    /// Zeroes the token's row of dX where the product kernel will add to it.
+    fn zero_hidden(&self, asm: &mut Asm, vector: u32) {
+        let (zero_from, hidden, pitch) = (asm.int("zero_from"), asm.int("hidden"), asm.int("hidden_row"));
+        let done = asm.label();
+        let zeroed = asm.pred();
+        op!(asm, "setp.ge.and.u32 {zeroed}, {}, {zero_from}, {};", self.index, self.active);
+        op!(asm, "@!{zeroed} bra {done};");
+        let (row, base) = (asm.bits64(), asm.address("to_hidden"));
+        op!(asm, "mul.wide.u32 {row}, {}, {pitch};", self.index);
+        op!(asm, "shl.b64 {row}, {row}, 2;");
+        op!(asm, "add.u64 {row}, {row}, {base};");
+        let (units, unit) = (asm.bin("div.u32", hidden, vector), asm.set(self.unit));
+        let again = asm.label();
+        asm.place(again);
+        let over = asm.test("ge.u32", unit, units);
+        op!(asm, "@{over} bra {done};");
+        let at = asm.at(row, unit, 4 * vector);
+        if vector == 4 {
+            let zero = asm.set(0);
+            op!(asm, "st.global.v4.b32 [{at}], {{{zero}, {zero}, {zero}, {zero}}};");
+        } else {
+            op!(asm, "st.global.b32 [{at}], 0;");
+        }
+        op!(asm, "add.u32 {unit}, {unit}, {};", self.per_token);
+        op!(asm, "bra {again};");
+        asm.place(done);
+    }
+
     /// Rounds the row of X at the power that goes with the token's, and counts what it found.
     fn finish_x(&self, asm: &mut Asm, block: &Block, cast: &Cast, loaded: &[(Vec<Reg>, Reg, Reg)], power: Reg) {
         let x_power = block.usual(asm, USUAL_X);
@@ -584,7 +615,10 @@ fn head_row(asm: &mut Asm, token: &Token, head: Reg) -> (Reg, Reg) {
     let base = asm.address("grad_q");
     let (of_batch, of_head, of_row) = (asm.wide("q_batch"), asm.int("q_head"), asm.int("q_seq"));
     let local = asm.set(head);
-    let others = [(q_heads, "grad_k", "k_batch", "k_head", "k_seq"), (v_first, "grad_v", "v_batch", "v_head", "v_seq")];
+    let others = [
+        (q_heads, "grad_k", "k_batch", "k_head", "k_seq"),
+        (v_first, "grad_v", "v_batch", "v_head", "v_seq"),
+    ];
     for (first, from, batch, head_stride, row) in others {
         let beyond = asm.test("ge.u32", head, first);
         let (from, batch, head_stride, row) = (asm.address(from), asm.wide(batch), asm.int(head_stride), asm.int(row));
@@ -678,6 +712,7 @@ mod whole {
             store_rounded(asm, other, 0, second, factors, *exists);
         }
         token.finish_x(asm, block, &cast, &x, power);
+        token.zero_hidden(asm, block.rows.vector());
     }
 }
 
@@ -705,6 +740,7 @@ mod any {
         let cast = token.cast(asm, block.rows.vector());
         let x = cast.load(asm, cast.first);
         token.finish_x(asm, block, &cast, &x, power);
+        token.zero_hidden(asm, block.rows.vector());
     }
 
     /// Calls `then` with the columns of U and the values of each of the thread's pairs.

@@ -13,8 +13,8 @@
 //! tiles from f32 itself: slow, and rare.
 //!
 //! Task, 12 words, of each block: row tile (of tokens for dX, of the stacked weights for dW), column tile, k
-//! tiles `[x0, x1)` of dX, k tiles `[w0, w1)` of dW, destination (0 dX, 1..=3 dWq, dWk, dWv, 4 scratch), first row in the
-//! destination, rows left there, column tile in the destination, first word of the rows' powers (dX). One of the two
+//! tiles `[x0, x1)` of dX, k tiles `[w0, w1)` of dW, destination (0 dX, 1..=3 dWq, dWk, dWv, 4 scratch; and [`ADDS`] for a
+//! sum in two parts that are added to zeros, in either order with the same result), first row in the destination, rows left there, column tile in the destination, first word of the rows' powers (dX). One of the two
 //! ranges is empty; both blocks of a cluster have the same ranges.
 
 use crate::asm::{Asm, Entry, Label, Param, Reg, op};
@@ -39,6 +39,8 @@ pub const WX_BOX_ROWS: u32 = DEPTH / CLUSTER;
 pub const THREADS: u32 = 3 * WARPGROUP;
 /// Words of a task.
 pub const TASK_WORDS: u32 = 12;
+/// Marks a destination that is added to.
+pub const ADDS: u32 = 8;
 /// The kernel's name.
 pub const NAME: &str = "product_sm90";
 
@@ -182,12 +184,7 @@ impl Block {
         op!(asm, "@!{first_thread} bra {not_first};");
         for stage in 0..STAGES {
             op!(asm, "mbarrier.init.shared::cta.b64 [{shared}+{}], 1;", FULL + 8 * stage);
-            op!(
-                asm,
-                "mbarrier.init.shared::cta.b64 [{shared}+{}], {};",
-                EMPTY + 8 * stage,
-                CLUSTER * 2 * WARPGROUP / 32
-            );
+            op!(asm, "mbarrier.init.shared::cta.b64 [{shared}+{}], {};", EMPTY + 8 * stage, CLUSTER * 2 * WARPGROUP / 32);
         }
         op!(asm, "fence.mbarrier_init.release.cluster;");
         op!(asm, "st.shared.v2.b32 [{shared}+{TOPS}], {{{NONE}, {NONE}}};");
@@ -214,7 +211,19 @@ impl Block {
         let x_power = fitting_power(asm, x_top, x_usual);
         let w_unusual = asm.test("ne.s32", w_power, w_usual);
         let x_unusual = asm.test("ne.s32", x_power, x_usual);
-        Self { thread, lane, rank, shared, words, tasks, task_count, w_power, x_power, w_unusual, x_unusual }
+        Self {
+            thread,
+            lane,
+            rank,
+            shared,
+            words,
+            tasks,
+            task_count,
+            w_power,
+            x_power,
+            w_unusual,
+            x_unusual,
+        }
     }
 
     /// Copies the first tasks to shared memory.
@@ -565,24 +574,29 @@ struct Finished {
     /// Rows of the tile that exist, and the elements from one to the next.
     rows_left: Reg,
     pitch: Reg,
+    /// Whether the tile is added to what is there.
+    adds: Reg,
 }
 
 struct FinishedRow {
     to: Reg,
     factors: [Reg; 2],
-    exists: Reg,
+    /// Whether the row exists and is to be stored, or added.
+    stored: Reg,
+    added: Reg,
 }
 
 impl Finished {
     fn new(asm: &mut Asm) -> Self {
         let row = |asm: &mut Asm| {
-            let (to, exists) = (asm.bits64(), asm.pred());
+            let (to, stored, added) = (asm.bits64(), asm.pred(), asm.pred());
             op!(asm, "mov.b64 {to}, 0;");
-            op!(asm, "setp.ne.u32 {exists}, 0, 0;");
-            FinishedRow { to, factors: [asm.float(), asm.float()], exists }
+            op!(asm, "setp.ne.u32 {stored}, 0, 0;");
+            op!(asm, "setp.ne.u32 {added}, 0, 0;");
+            FinishedRow { to, factors: [asm.float(), asm.float()], stored, added }
         };
         let rows = [row(asm), row(asm)];
-        Self { sums: asm.floats(SUMS), slice: asm.set(SLICES), pace: asm.set(1), rows, cols_left: asm.set(0), rows_left: asm.set(0), pitch: asm.set(0) }
+        Self { sums: asm.floats(SUMS), slice: asm.set(SLICES), pace: asm.set(1), rows, cols_left: asm.set(0), rows_left: asm.set(0), pitch: asm.set(0), adds: asm.pred() }
     }
 
     /// Stores the next slice, if any.
@@ -661,7 +675,12 @@ impl Finished {
         let bytes = asm.bin("add.s32", self.cols_left, col);
         op!(asm, "min.s32 {bytes}, {bytes}, {COLS};");
         op!(asm, "shl.b32 {bytes}, {bytes}, 2;");
-        op!(asm, "cp.async.bulk.global.shared::cta.bulk_group [{to}], [{from}], {bytes};");
+        op!(asm, "@!{} cp.async.bulk.global.shared::cta.bulk_group [{to}], [{from}], {bytes};", self.adds);
+        op!(
+            asm,
+            "@{} cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [{to}], [{from}], {bytes};",
+            self.adds
+        );
         op!(asm, "cp.async.bulk.commit_group;");
         op!(asm, "cp.async.bulk.wait_group 0;");
         asm.place(done);
@@ -675,10 +694,12 @@ impl Finished {
     }
 
     fn store_pair(&self, asm: &mut Asm, row: &FinishedRow, first: usize, col: u32) {
-        let inside = asm.pred();
-        op!(asm, "setp.gt.and.s32 {inside}, {}, {col}, {};", self.cols_left, row.exists);
         let scaled = self.scaled(asm, row, first);
-        op!(asm, "@{inside} st.global.v2.f32 [{}+{}], {{{}, {}}};", row.to, 4 * col, scaled[0], scaled[1]);
+        for (when, instruction) in [(row.stored, "st.global.v2.f32"), (row.added, "red.global.add.v2.f32")] {
+            let inside = asm.pred();
+            op!(asm, "setp.gt.and.s32 {inside}, {}, {col}, {when};", self.cols_left);
+            op!(asm, "@{inside} {instruction} [{}+{}], {{{}, {}}};", row.to, 4 * col, scaled[0], scaled[1]);
+        }
     }
 
     /// Plans the storing for a tile of `steps` steps to come.
@@ -912,6 +933,9 @@ impl Engine {
         powers: [Reg; 2],
         [dest, dest_row, left, col_tile]: [Reg; 4],
     ) {
+        let finished = &self.finished;
+        op!(asm, "setp.ge.u32 {}, {dest}, {ADDS};", finished.adds);
+        let dest = asm.bin("and.b32", dest, ADDS - 1);
         let base = asm.address("to_scratch");
         let pitch = asm.set(COLS);
         let cols = asm.set(COLS);
@@ -926,22 +950,22 @@ impl Engine {
         }
         let first_col = asm.bin("mul.lo.u32", col_tile, COLS);
         op!(asm, "add.u32 {first_col}, {first_col}, {col};");
-        let finished = &self.finished;
         op!(asm, "sub.s32 {}, {cols}, {first_col};", finished.cols_left);
         op!(asm, "mov.b32 {}, {left};", finished.rows_left);
         op!(asm, "mov.b32 {}, {pitch};", finished.pitch);
         let to_row = asm.bin("add.u32", dest_row, row);
-        for (index, (finished, power)) in finished.rows.iter().zip(powers).enumerate() {
+        for (index, (row_of, power)) in finished.rows.iter().zip(powers).enumerate() {
             let below = 8 * index;
             let this_row = asm.bin("add.u32", row, below);
-            op!(asm, "setp.lt.s32 {}, {this_row}, {left};", finished.exists);
+            op!(asm, "setp.lt.and.s32 {}, {this_row}, {left}, {};", row_of.added, finished.adds);
+            op!(asm, "setp.lt.and.s32 {}, {this_row}, {left}, !{};", row_of.stored, finished.adds);
             let (to_row, at, wide_col) = (asm.bin("add.u32", to_row, below), asm.bits64(), asm.bits64());
             op!(asm, "mul.wide.u32 {at}, {to_row}, {pitch};");
             op!(asm, "cvt.u64.u32 {wide_col}, {first_col};");
             op!(asm, "add.u64 {at}, {at}, {wide_col};");
             op!(asm, "shl.b64 {at}, {at}, 2;");
-            op!(asm, "add.u64 {}, {base}, {at};", finished.to);
-            for (factor, made) in finished.factors.iter().zip(two_factors(asm, power)) {
+            op!(asm, "add.u64 {}, {base}, {at};", row_of.to);
+            for (factor, made) in row_of.factors.iter().zip(two_factors(asm, power)) {
                 op!(asm, "mov.f32 {factor}, {made};");
             }
         }

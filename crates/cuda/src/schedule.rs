@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use qkv_rope_cuda_ptx::product::ADDS;
 use qkv_rope_op::{Dims, Problem, Requested, Tensor, Write};
 use serde::Serialize;
 
@@ -85,6 +86,8 @@ pub struct Schedule {
     pub finish_tasks: u32,
     /// Scratch slots of one tile each.
     pub slots: u32,
+    /// Rows of dX from this token on must be zero when the product kernel begins: it adds to some of them.
+    pub zero_from: usize,
     /// Modelled length of the product kernel, in elements of the contraction: the longest program's.
     pub longest: u64,
     /// The same if the work were spread evenly.
@@ -108,16 +111,11 @@ struct PlacedTile {
 
 #[derive(Clone, Copy)]
 enum Place {
-    Output {
-        dest: usize,
-        row: usize,
-        left: usize,
-    },
+    Output { dest: usize, row: usize, left: usize },
+    /// An output that two parts are added to.
+    Added { dest: usize, row: usize, left: usize },
     /// A scratch slot, of which so many rows are of use.
-    Slot {
-        slot: usize,
-        left: usize,
-    },
+    Slot { slot: usize, left: usize },
 }
 
 /// Rows of the stacked weights that belong to one of them.
@@ -147,11 +145,12 @@ struct Builder<'a> {
     pieces: Vec<Piece>,
     finish: Vec<i32>,
     slots: usize,
+    zero_from: usize,
 }
 
 /// Cuts `problem` for `programs` programs.
 pub fn build(problem: &Problem, cut: Cut, direct: Direct, programs: u32) -> Schedule {
-    let mut builder = Builder { problem, cut, direct, pieces: Vec::new(), finish: Vec::new(), slots: 0 };
+    let mut builder = Builder { problem, cut, direct, pieces: Vec::new(), finish: Vec::new(), slots: 0, zero_from: problem.dims.tokens() };
     builder.hidden_tiles();
     builder.weight_tiles();
     builder.assign(programs)
@@ -187,8 +186,14 @@ impl Builder<'_> {
         self.pieces_of(&row_tiles, self.cut.hidden, sum, true, |builder, row_tile, col_tile, parts| {
             let row = row_tile * builder.rows();
             let left = (dims.tokens() - row).min(builder.rows());
-            if parts == 1 && builder.direct.hidden {
-                return Place::Output { dest: 0, row, left: dims.tokens() - row };
+            let left_below = dims.tokens() - row;
+            match parts {
+                1 if builder.direct.hidden => return Place::Output { dest: 0, row, left: left_below },
+                2 if builder.direct.hidden && builder.together() > 1 => {
+                    builder.zero_from = builder.zero_from.min(row);
+                    return Place::Added { dest: 0, row, left: left_below };
+                }
+                _ => {}
             }
             let slot = builder.take_slots(parts);
             builder.finish_hidden(slot, parts, row, row + left, col_tile, write);
@@ -351,6 +356,7 @@ impl Builder<'_> {
             product_tasks: u32::try_from(self.pieces.len()).unwrap_or(u32::MAX),
             finish_tasks: u32::try_from(self.finish.len() / FINISH_WORDS).unwrap_or(u32::MAX),
             slots: u32::try_from(self.slots).unwrap_or(u32::MAX),
+            zero_from: self.zero_from,
             product,
             finish: self.finish,
             longest,
@@ -367,11 +373,11 @@ impl Builder<'_> {
             if piece.hidden { (HEADER_WORDS + tile.row_tile * self.rows(), 1) } else { (X_POWER_WORD, 0) };
         let (dest, row, left, col_tile) = match tile.place {
             Place::Output { dest, row, left } => (dest, row, left, piece.col_tile),
+            Place::Added { dest, row, left } => (dest + ADDS as usize, row, left, piece.col_tile),
             Place::Slot { slot, left } => (4, slot * self.rows(), left, 0),
         };
         let left = if block < piece.tiles.len() { left } else { 0 };
-        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, stride]
-            .map(word)
+        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, stride].map(word)
     }
 }
 
@@ -379,7 +385,7 @@ impl PlacedTile {
     fn part(&self, part: usize) -> Self {
         let place = match self.place {
             Place::Slot { slot, left } => Place::Slot { slot: slot + part, left },
-            output @ Place::Output { .. } => output,
+            output @ (Place::Output { .. } | Place::Added { .. }) => output,
         };
         Self { place, ..*self }
     }

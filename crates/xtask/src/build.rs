@@ -38,8 +38,7 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
         tileiras: tools.assembler_version()?,
         cubins: BTreeMap::new(),
     };
-    let same_tiles =
-        (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
+    let same_tiles = (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
     let keep = same_tiles && !check;
     let frontend = if keep { PathBuf::new() } else { tools.frontend(root)? };
     let compiler = Compiler { tools, frontend, work, keep };

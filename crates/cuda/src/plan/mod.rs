@@ -167,8 +167,11 @@ pub struct GpuPlan {
 /// [`Error::Refused`] when the GPU backend cannot run the problem.
 pub fn plan(problem: &Problem, facts: &Facts, layout: Layout) -> Result<GpuPlan, Error> {
     let terms = terms(problem)?;
-    let cut =
-        if hopper::serves(facts, terms) { tune::hopper(problem, facts) } else { tune::choose(problem, facts, terms) };
+    let cut = if hopper::serves(facts, terms) {
+        tune::hopper(problem, facts)
+    } else {
+        tune::choose(problem, facts, terms)
+    };
     let choice = Choice { prep: tune::prep(problem, terms), cut, promote: tune::promote(cut.tile) };
     plan_choice(problem, facts, layout, choice)
 }
