@@ -359,3 +359,44 @@ def test_curves_that_part_are_found():
     assert train.judge(gpu)["qkv_rope, fast"] > 1e-5
     with pytest.raises(AssertionError, match="qkv_rope, fast"):
         train.judge({**gpu, "PyTorch, TF32": close})
+
+
+GPU_SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "gpu" / "training"
+
+
+def test_the_gpu_script_says_what_is_missing(tmp_path):
+    try:
+        qkv_rope.gpu()
+    except RuntimeError as error:
+        missing = str(error)
+    else:
+        pytest.skip("this machine has a GPU")
+    said = subprocess.run([sys.executable, GPU_SCRIPT, tmp_path / "out.json"], capture_output=True, text=True)
+    assert (said.returncode, said.stderr.strip()) == (2, missing)
+
+
+def test_the_gpu_script_judges():
+    judge = (
+        "import cases, torch\n"
+        "cases.OPTIONS.device, cases.OPTIONS.quick = 'cpu', True\n"
+        "cases.BOUNDS.clear()\n"
+        "cases.BOUNDS['ieee'] = 2e-6\n"
+        "import right\n"
+        "found = right.equality()\n"
+        "assert found['problems'] == 20 and not found['fast_with_cancelling_sums'], found\n"
+        "inputs = cases.tensors(cases.Problem(2, 9, 11, 4, 2, 8, 6, 'interleaved'), 1)\n"
+        "problem = cases.Problem(2, 9, 11, 4, 2, 8, 6, 'interleaved')\n"
+        "for wanted, size in zip(cases.autograd(problem, inputs), cases.magnitudes(problem, inputs)):\n"
+        "    assert (wanted.abs() <= size * (1 + 1e-12)).all()\n"
+        "    assert not cases.beyond_rounding(wanted.float(), wanted, size)\n"
+        "    assert cases.beyond_rounding((wanted + size / 500).float(), wanted, size)\n"
+        "cases.BOUNDS['ieee'] = 1e-9\n"
+        "try:\n"
+        "    right.equality()\n"
+        "except AssertionError as error:\n"
+        "    assert 'ieee' in str(error)\n"
+        "else:\n"
+        "    raise SystemExit('a bound that cannot hold held')\n"
+    )
+    said = subprocess.run([sys.executable, "-c", judge], cwd=GPU_SCRIPT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
