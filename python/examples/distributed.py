@@ -4,8 +4,8 @@
     python python/examples/distributed.py --backend nccl        # one process for each GPU
     torchrun --nproc-per-node 2 python/examples/distributed.py  # the same, started by PyTorch
 
-Tensor parallel is Megatron's column-parallel projection: each rank has its own heads, the hidden states are everybody's, and
-their gradient is summed over ranks. qkv_rope needs nothing for it: a rank calls it with its heads.
+Tensor parallel is Megatron's column-parallel projection: each rank has its own heads, the hidden states are
+everybody's, and their gradient is summed over ranks. qkv_rope needs nothing for it: a rank calls it with its heads.
 """
 
 from __future__ import annotations

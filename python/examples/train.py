@@ -52,7 +52,9 @@ def judge(found: dict[str, list[float]]) -> dict[str, float]:
     for name, largest in differences.items():
         exact = name.endswith(("ieee", "split"))
         allowed = ALLOWED if exact else max(ALLOWED, 2 * differences.get("PyTorch, TF32", math.inf))
-        assert largest <= allowed, f"{name}: losses differ from PyTorch's by {largest:.1e}, expected at most {allowed:.1e}"
+        assert largest <= allowed, (
+            f"{name}: losses differ from PyTorch's by {largest:.1e}, expected at most {allowed:.1e}"
+        )
     return differences
 
 
@@ -81,7 +83,9 @@ def svg(found: dict[str, list[float]], differences: dict[str, float]) -> str:
         at = place(step, 0).split(",")[0]
         parts.append(f'<text x="{at}" y="{height - bottom + 18}" text-anchor="middle">{step:.0f}</text>')
     parts.append(f'<text x="{width / 2}" y="{height - 6}" text-anchor="middle">step</text>')
-    parts.append(f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">loss</text>')
+    parts.append(
+        f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">loss</text>'
+    )
     for index, (name, losses) in enumerate(found.items()):
         points = " ".join(place(step, loss) for step, loss in enumerate(losses))
         stroke, colour = 2 + 3 * (len(found) - 1 - index), COLOURS[index]

@@ -146,8 +146,9 @@ fn enqueue(
     wait: bool,
 ) -> Result<(), cuda::Error> {
     let stream: cuda::CUstream = std::ptr::with_exposed_provenance_mut(stream.0 as usize);
-    // SAFETY: the tensors are on this GPU, as their library says, and that library keeps memory that is given back to it
-    // until its stream has passed this point; for any other, `wait` is set. The cache keeps sessions that are in use.
+    // SAFETY: the tensors are on this GPU, as their library says, and that library keeps memory that is given back to
+    // it until its stream has passed this point; for any other, `wait` is set. The cache keeps sessions that are in
+    // use.
     unsafe { session.enqueue(inputs, outputs, workspace, stream) }?;
     if wait {
         // SAFETY: the stream is of this GPU, as above.

@@ -21,7 +21,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Where `object` is, and the current stream of its library there. Objects that are no tensors count as on the host.
+    /// Where `object` is, and the current stream of its library there. Objects that are no tensors count as on the
+    /// host.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
         let library = Library::of(object)?;
@@ -85,8 +86,8 @@ impl Queue {
         like.call_method0(name)?.call_method1(intern!(py, "from_dlpack"), (made,))
     }
 
-    /// Memory for a GPU's call to work in, from the caller's library if that has any, so that its accounting, its streams
-    /// and its CUDA graphs know of it.
+    /// Memory for a GPU's call to work in, from the caller's library if that has any, so that its accounting, its
+    /// streams and its CUDA graphs know of it.
     pub(crate) fn scratch<'py>(&self, bytes: u64, like: &Bound<'py, PyAny>) -> PyResult<Scratch<'py>> {
         let py = like.py();
         let Place::Cuda(ordinal) = self.place else { return Ok(Scratch { address: 0, bytes: 0, _owner: Owner::None }) };

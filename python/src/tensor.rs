@@ -1,5 +1,5 @@
-//! What Python hands over: PyTorch tensors by `data_ptr()` and strides, NumPy arrays and their like by the array interface
-//! (`__array_interface__`), everything else by DLPack; without copies and without importing any of them.
+//! What Python hands over: PyTorch tensors by `data_ptr()` and strides, NumPy arrays and their like by the array
+//! interface (`__array_interface__`), everything else by DLPack; without copies and without importing any of them.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python/ci.sh --torch runs these")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: python/ci.sh --torch runs these")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: python/ci.sh --torch runs these"
+)
 
 import qkv_rope  # noqa: E402
 from qkv_rope import _llama  # noqa: E402

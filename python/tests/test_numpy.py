@@ -118,7 +118,11 @@ def test_nan_stays_in_its_row(inputs):
 WRONG = [
     (lambda x: x.__setitem__(4, x[4].astype(np.float64)), TypeError, "q_weight: found dtype float64, expected float32"),
     (lambda x: x.__setitem__(4, x[4].astype(">f4")), TypeError, "q_weight: found dtype >f4, expected float32"),
-    (lambda x: x.__setitem__(7, [1.0]), TypeError, "cos: found list, expected a PyTorch tensor, a NumPy array or one with __dlpack__"),
+    (
+        lambda x: x.__setitem__(7, [1.0]),
+        TypeError,
+        "cos: found list, expected a PyTorch tensor, a NumPy array or one with __dlpack__",
+    ),
     (lambda x: x.__setitem__(8, None), TypeError, "sin: missing, every call needs it"),
     (lambda x: x.__setitem__(5, None), TypeError, "k_weight: missing, but grad_hidden_states is computed from it"),
     (lambda x: x.__setitem__(3, x[3][0]), ValueError, r"hidden_states: found shape \[7, 24\], expected 3 dimensions"),

@@ -93,7 +93,9 @@ def test_backward_takes_tensors_and_arrays_alike():
     inputs = tensors(SMALL)
     found = qkv_rope.backward(*inputs)
     arrays = qkv_rope.backward(*(tensor.numpy() for tensor in inputs))
-    assert all(isinstance(one, torch.Tensor) and np.array_equal(one.numpy(), other) for one, other in zip(found, arrays))
+    assert all(
+        isinstance(one, torch.Tensor) and np.array_equal(one.numpy(), other) for one, other in zip(found, arrays)
+    )
 
 
 def test_accumulate_into_main_grad_tells_autograd():

@@ -49,7 +49,11 @@ def rotated(x, cos, sin, style):
 
 def layer(hidden, wq, wk, wv, cos, sin, heads, kv_heads, style):
     split = lambda weight, count: (hidden @ weight.t()).unflatten(-1, (count, -1)).transpose(1, 2)
-    return rotated(split(wq, heads), cos, sin, style), rotated(split(wk, kv_heads), cos, sin, style), split(wv, kv_heads)
+    return (
+        rotated(split(wq, heads), cos, sin, style),
+        rotated(split(wk, kv_heads), cos, sin, style),
+        split(wv, kv_heads),
+    )
 
 
 def autograd(problem: Problem, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -19,7 +19,8 @@ def equality() -> dict:
     """Random problems against PyTorch's autograd in float64.
 
     The normwise bounds are for sums of many independent terms. Where terms cancel in a handful of sums (an expanded
-    gradient times a few columns), `fast` is held to what rounding can do to each element instead, and the problem listed.
+    gradient times a few columns), `fast` is held to what rounding can do to each element instead, and the problem
+    listed.
     """
     count = 20 if OPTIONS.quick else 160
     largest = {name: 0.0 for name in BOUNDS}
@@ -108,7 +109,9 @@ def operator() -> dict:
 def bits() -> dict:
     """The same bits every time, on any stream and at any address."""
     inputs = tensors(LARGE, 2)
-    moved = [torch.empty(tensor.numel() + 1, device=OPTIONS.device)[1:].view(tensor.shape).copy_(tensor) for tensor in inputs]
+    moved = [
+        torch.empty(tensor.numel() + 1, device=OPTIONS.device)[1:].view(tensor.shape).copy_(tensor) for tensor in inputs
+    ]
     torch.use_deterministic_algorithms(True)
     found = {}
     for precision in BOUNDS:

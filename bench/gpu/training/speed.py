@@ -18,7 +18,12 @@ import train  # isort: skip
 
 def projections() -> dict:
     of = lambda precision: functools.partial(qkv_rope.qkv_rope, precision=precision)
-    return {"eager_f32": llama.eager, "ours_split": of("split"), "eager_tf32": llama.eager, "ours_fast_tf32": of("fast")}
+    return {
+        "eager_f32": llama.eager,
+        "ours_split": of("split"),
+        "eager_tf32": llama.eager,
+        "ours_fast_tf32": of("fast"),
+    }
 
 
 @contextlib.contextmanager
@@ -44,7 +49,10 @@ def peak(peaks: dict, name: str):
 def memory() -> dict:
     """Peak beyond what was there, of one layer's backward pass, and of a step of the block."""
     found = {}
-    for case in (Problem(4, 512, 1536, 24, 4, 96, 96, "half-split"), Problem(1, 8192, 1536, 24, 4, 96, 96, "half-split")):
+    for case in (
+        Problem(4, 512, 1536, 24, 4, 96, 96, "half-split"),
+        Problem(1, 8192, 1536, 24, 4, 96, 96, "half-split"),
+    ):
         grads, leaves, tables = (part := tensors(case, 6))[:3], part[3:7], part[7:]
         for leaf in leaves:
             leaf.requires_grad_()
@@ -83,7 +91,10 @@ def layers() -> dict:
         found[f"T = {seq * batch}, median us"] = {name: statistics.median(taken) for name, taken in samples.items()}
     tiny = tensors(Problem(1, 1, 8, 1, 1, 4, 4, "half-split"), 0)
     leaves = [leaf.requires_grad_() for leaf in tiny[3:7]]
-    outputs = {name: project(*leaves, *tiny[7:], 1, 1) for name, project in (("ours", qkv_rope.qkv_rope), ("eager", llama.eager))}
+    outputs = {
+        name: project(*leaves, *tiny[7:], 1, 1)
+        for name, project in (("ours", qkv_rope.qkv_rope), ("eager", llama.eager))
+    }
     backward = lambda name: torch.autograd.grad(outputs[name], leaves, tiny[:3], retain_graph=True)
     on_cpu = [tensor.detach().cpu() for tensor in tiny]
     found["host time at T = 1, median us"] = {

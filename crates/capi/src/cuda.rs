@@ -54,8 +54,8 @@ pub unsafe extern "C" fn qkv_rope_cuda_device_count(count: *mut u32) -> qkv_rope
 }
 
 /// Prepares `problem` for tensors on GPU `device`, as the driver numbers them, in its primary context, which is that of
-/// the CUDA runtime. Stores the handle in `*session`, or null on failure. The context that is current on this thread stays
-/// so, as in every function here. `problem.precision` is QKV_ROPE_SPLIT or QKV_ROPE_FAST.
+/// the CUDA runtime. Stores the handle in `*session`, or null on failure. The context that is current on this thread
+/// stays so, as in every function here. `problem.precision` is QKV_ROPE_SPLIT or QKV_ROPE_FAST.
 ///
 /// # Safety
 /// `problem` is null or points to a qkv_rope_problem, `session` is null or points to a writable pointer.
@@ -105,14 +105,14 @@ pub unsafe extern "C" fn qkv_rope_cuda_workspace_bytes(
 
 /// Puts the session's problem on `stream`, a CUstream or cudaStream_t (null is the legacy default stream), and returns.
 /// It allocates nothing and waits for nothing, so that it can be captured in a CUDA graph. The tensors' data are device
-/// addresses; those that are multiples of 16 bytes, with strides that are, run faster. Errors that the GPU meets while it
-/// runs are reported by whatever waits for the stream.
+/// addresses; those that are multiples of 16 bytes, with strides that are, run faster. Errors that the GPU meets while
+/// it runs are reported by whatever waits for the stream.
 ///
 /// # Safety
-/// `session` is null or a handle that was not destroyed; `inputs` and `outputs` are null or point to their structs. Until
-/// the work has run (for a captured call: as long as its graph is launched) the session is not destroyed, the memory that
-/// each tensor's shape and strides reach and the workspace are memory of the session's GPU, nothing else writes them, and
-/// nothing else reads the outputs and the workspace. `stream` belongs to the GPU's primary context.
+/// `session` is null or a handle that was not destroyed; `inputs` and `outputs` are null or point to their structs.
+/// Until the work has run (for a captured call: as long as its graph is launched) the session is not destroyed, the
+/// memory that each tensor's shape and strides reach and the workspace are memory of the session's GPU, nothing else
+/// writes them, and nothing else reads the outputs and the workspace. `stream` belongs to the GPU's primary context.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qkv_rope_cuda_backward(
     session: *const qkv_rope_cuda_session,

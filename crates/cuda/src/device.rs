@@ -24,7 +24,8 @@ pub struct DeviceSession {
 }
 
 impl DeviceSession {
-    /// Loads the kernels and uploads the tables; nothing is allocated afterwards. May be done while a stream is captured.
+    /// Loads the kernels and uploads the tables; nothing is allocated afterwards. May be done while a stream is
+    /// captured.
     ///
     /// # Errors
     /// [`Error::Refused`] when the GPU cannot run the problem, or what the driver says.

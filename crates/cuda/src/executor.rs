@@ -89,9 +89,10 @@ impl Executor {
     /// [`Error::Workspace`]; or what the driver says of a launch.
     ///
     /// # Safety
-    /// Until the work has run (for a captured call: as long as its graph is launched) this executor is kept; all addresses, `workspace` included, are memory of this executor's GPU that is valid for
-    /// the views' extents, nothing else writes them, and nothing else reads the outputs and the workspace. `stream`
-    /// belongs to the context of [`Gpu::context`].
+    /// Until the work has run (for a captured call: as long as its graph is launched) this executor is kept; all
+    /// addresses, `workspace` included, are memory of this executor's GPU that is valid for the views' extents,
+    /// nothing else writes them, and nothing else reads the outputs and the workspace. `stream` belongs to the context
+    /// of [`Gpu::context`].
     pub unsafe fn enqueue(
         &self,
         inputs: &Inputs<'_>,

@@ -47,8 +47,8 @@ pub(crate) fn backward(problem: &Problem, tensors: &Tensors, device: &CudaDevice
     };
     let bytes = workspace.len() as u64;
     let (address, in_use) = workspace.device_ptr_mut(&stream);
-    // SAFETY: candle's storages are memory of this device; their use on this stream is noted until `uses` is dropped, and
-    // freeing them is put on their stream too. The session stays in its cache while it is in use.
+    // SAFETY: candle's storages are memory of this device; their use on this stream is noted until `uses` is dropped,
+    // and freeing them is put on their stream too. The session stays in its cache while it is in use.
     unsafe { session.enqueue(&inputs, &mut outputs, WorkspacePtr { address, bytes }, stream.cu_stream().cast()) }
         .map_err(Error::wrap)?;
     drop(in_use);

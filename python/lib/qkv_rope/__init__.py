@@ -1,8 +1,9 @@
 """Backward pass of multi-head QKV projection with rotary position embedding (RoPE), as one call.
 
-``backward`` works on tensors of NumPy, PyTorch, CuPy, JAX and other libraries with DLPack, on the CPU and on NVIDIA GPUs, and
-needs none of them installed beforehand. ``qkv_rope`` is the whole layer for PyTorch with autograd, ``patch_llama`` puts it
-into a Hugging Face Llama model; both import PyTorch at first use. ``gpu`` says which GPU there is, or why there is none.
+``backward`` works on tensors of NumPy, PyTorch, CuPy, JAX and other libraries with DLPack, on the CPU and on NVIDIA
+GPUs, and needs none of them installed beforehand. ``qkv_rope`` is the whole layer for PyTorch with autograd,
+``patch_llama`` puts it into a Hugging Face Llama model; both import PyTorch at first use. ``gpu`` says which GPU there
+is, or why there is none.
 
 Shapes: B batch, S sequence, E hidden size, H query heads, K key/value heads, D head size, R rotary size (R <= D).
 """

@@ -50,12 +50,12 @@ def backward(
 
     Tensors are float32, all on the CPU or all on one NVIDIA GPU: of PyTorch, NumPy (anything with
     ``__array_interface__``), CuPy, JAX or any other library with DLPack. They are read in place: any strides on leading
-    dimensions, 0 included. One whose last dimension is not contiguous is copied first. Results are tensors of the library
-    that ``grad_query`` belongs to. Nobody may write the tensors during the call.
+    dimensions, 0 included. One whose last dimension is not contiguous is copied first. Results are tensors of the
+    library that ``grad_query`` belongs to. Nobody may write the tensors during the call.
 
-    On a GPU the call is put on the current stream of PyTorch or CuPy and returns at once; the workspace comes from their
-    allocators, and it can be captured in a CUDA graph. With other libraries it runs on the default stream and has finished
-    when it returns.
+    On a GPU the call is put on the current stream of PyTorch or CuPy and returns at once; the workspace comes from
+    their allocators, and it can be captured in a CUDA graph. With other libraries it runs on the default stream and
+    has finished when it returns.
 
     Shapes:
         grad_query: [B, H, S, D]
@@ -71,9 +71,9 @@ def backward(
         style: which elements are rotated together: ``"half-split"`` (i, i + R/2) or ``"interleaved"`` (2i, 2i + 1).
         threads: as many as ``torch.get_num_threads()`` for PyTorch, one per core for NumPy, by default. Problems too
             small to share out run on one. Results do not depend on it, bit for bit.
-        precision: ``"ieee"``, float32 throughout, is the only one on CPUs. On GPUs ``"split"`` is as exact (normwise error
-            at most 2e-6), and ``"fast"`` is as TF32 (at most 4e-4) and several times as fast. The default is ``"split"``,
-            or ``"fast"`` for PyTorch tensors when PyTorch itself may use TF32 in matrix products
+        precision: ``"ieee"``, float32 throughout, is the only one on CPUs. On GPUs ``"split"`` is as exact (normwise
+            error at most 2e-6), and ``"fast"`` is as TF32 (at most 4e-4) and several times as fast. The default is
+            ``"split"``, or ``"fast"`` for PyTorch tensors when PyTorch itself may use TF32 in matrix products
             (``torch.set_float32_matmul_precision("high")`` or ``torch.backends.cuda.matmul.allow_tf32``).
 
     Raises:

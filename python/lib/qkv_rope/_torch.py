@@ -1,7 +1,7 @@
 """The layer for PyTorch: a custom operator with autograd.
 
-Two operators: ``qkv_rope::forward`` in PyTorch's own, whose gradient is ``qkv_rope::backward``, ours on float32 tensors of
-CPUs and NVIDIA GPUs and PyTorch's own otherwise.
+Two operators: ``qkv_rope::forward`` in PyTorch's own, whose gradient is ``qkv_rope::backward``, ours on float32
+tensors of CPUs and NVIDIA GPUs and PyTorch's own otherwise.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def qkv_rope(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value of an attention layer, the first two rotated.
 
-    The forward pass is PyTorch's. The backward pass is this library's for float32 tensors on the CPU or one NVIDIA GPU, and
-    computes only what needs a gradient; for other dtypes and devices it is PyTorch's. It can be differentiated once. Under
-    autocast, everything is computed in float32.
+    The forward pass is PyTorch's. The backward pass is this library's for float32 tensors on the CPU or one NVIDIA
+    GPU, and computes only what needs a gradient; for other dtypes and devices it is PyTorch's. It can be
+    differentiated once. Under autocast, everything is computed in float32.
 
-    ``precision`` is that of the backward pass on GPUs, ``"split"`` or ``"fast"``; the default is as in ``backward``, by what
-    PyTorch allows when the backward pass runs.
+    ``precision`` is that of the backward pass on GPUs, ``"split"`` or ``"fast"``; the default is as in ``backward``,
+    by what PyTorch allows when the backward pass runs.
 
     Shapes:
         hidden_states: [B, S, E]
@@ -48,7 +48,8 @@ def qkv_rope(
         returns: [B, H, S, D], [B, K, S, D], [B, K, S, D]
 
     Raises:
-        ValueError: shapes that contradict each other, an unknown style or precision, or cos or sin that require a gradient.
+        ValueError: shapes that contradict each other, an unknown style or precision, or cos or sin that require a
+            gradient.
         RuntimeError: in a second derivative.
     """
     if torch.is_grad_enabled():
@@ -220,7 +221,9 @@ def _has_kernels(ordinal: int) -> bool:
     try:
         _native.gpu(ordinal)
     except RuntimeError as error:
-        warnings.warn(f"qkv_rope: PyTorch's operations are used on cuda:{ordinal}: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"qkv_rope: PyTorch's operations are used on cuda:{ordinal}: {error}", RuntimeWarning, stacklevel=2
+        )
         return False
     return True
 
@@ -263,9 +266,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.style, ctx.precision = style, precision
 
 
-def _differentiate(
-    ctx: Any, grad_query: Tensor, grad_key: Tensor, grad_value: Tensor
-) -> tuple[Optional[Tensor], ...]:
+def _differentiate(ctx: Any, grad_query: Tensor, grad_key: Tensor, grad_value: Tensor) -> tuple[Optional[Tensor], ...]:
     needs = list(ctx.needs_input_grad)
     if needs[4] or needs[5]:
         raise RuntimeError("qkv_rope: cos or sin require grad, but no gradient of the rotary tables is computed")
