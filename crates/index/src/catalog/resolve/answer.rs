@@ -1,10 +1,12 @@
 //! How a question is answered: cohort by cohort, and with a reason for whoever is left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Exclusion, Question, Resolution, ResolveError, Resolved, ResolvedCohort};
 use crate::catalog::cohort::{CohortEntry, mode_name};
-use crate::catalog::{CaseFacts, Catalog, Estimate, ImplementationEntry, OperationEntry, RunEntry, SourceTable};
+use crate::catalog::{
+    CaseFacts, Catalog, DeviceEntry, Estimate, ImplementationEntry, OperationEntry, RunEntry, SourceTable,
+};
 use crate::identity::Digest;
 use crate::operation::Axis;
 use crate::trust::Trust;
@@ -26,14 +28,16 @@ impl Catalog {
         }
         check_axes(operation, &question.axes)?;
         let basis = Basis::of(operation, &question.axes);
-        let asked = Asked { catalog: self, question, case: basis.case.as_deref() };
-        let fits = |cohort: &&CohortEntry| asked.device_fits(&cohort.key.device, &cohort.key.device_kind);
+        let asked = Asked::new(self, question, basis.case.as_deref());
+        let fits = |cohort: &&CohortEntry| asked.device_fits(&cohort.key.device);
         let here: Vec<&CohortEntry> = self.cohorts_of(operation.id).filter(fits).collect();
         let devices = super::super::build::sorted(here.iter().map(|cohort| cohort.key.device.clone()));
         let cohorts: Vec<ResolvedCohort> = here.iter().filter_map(|cohort| asked.ranked(cohort)).collect();
+        let ranked: BTreeSet<Digest> =
+            cohorts.iter().flat_map(|cohort| &cohort.ranked).map(|row| row.implementation).collect();
         let mut excluded: Vec<Exclusion> = self
             .implementations_of(operation.id)
-            .filter(|entry| !cohorts.iter().flat_map(|cohort| &cohort.ranked).any(|row| row.implementation == entry.id))
+            .filter(|entry| !ranked.contains(&entry.id))
             .map(|entry| asked.exclusion(entry))
             .collect();
         excluded.extend(asked.reported(operation.id));
@@ -106,17 +110,31 @@ impl Basis {
     }
 }
 
+/// A question with what was found out about it once.
 struct Asked<'a> {
     catalog: &'a Catalog,
     question: &'a Question,
     case: Option<&'a str>,
+    /// Names of the devices that were meant.
+    devices: BTreeSet<&'a str>,
 }
 
-impl Asked<'_> {
-    fn device_fits(&self, device: &str, kind: &str) -> bool {
-        let asked = self.question.device.trim();
-        let known = self.catalog.device(device).is_some_and(|entry| entry.slug == asked);
-        asked.is_empty() || asked.eq_ignore_ascii_case(device) || asked.eq_ignore_ascii_case(kind) || known
+/// The latest runs of an implementation say why it does not fit; thousands of older ones say the same.
+const MOST_RUNS: usize = 8;
+
+impl<'a> Asked<'a> {
+    fn new(catalog: &'a Catalog, question: &'a Question, case: Option<&'a str>) -> Self {
+        let asked = question.device.trim();
+        let fits = |entry: &&DeviceEntry| {
+            let names = [&entry.name, &entry.kind, &entry.slug];
+            asked.is_empty() || names.iter().any(|name| asked.eq_ignore_ascii_case(name))
+        };
+        let devices = catalog.devices().iter().filter(fits).map(|entry| entry.name.as_str()).collect();
+        Self { catalog, question, case, devices }
+    }
+
+    fn device_fits(&self, device: &str) -> bool {
+        self.devices.contains(device)
     }
 
     fn mode_fits(&self, mode: &str) -> bool {
@@ -140,7 +158,13 @@ impl Asked<'_> {
             return None;
         }
         let mut best = BTreeMap::<Digest, (&RunEntry, Estimate)>::new();
-        for run in cohort.runs.iter().filter_map(|id| self.catalog.run(id)) {
+        // The fastest of all are known beforehand; those of a trust are not.
+        let fastest: Vec<Digest> = match (self.question.trust, self.case) {
+            (Some(_), _) => cohort.runs.clone(),
+            (None, Some(case)) => cohort.fastest_on(case).to_vec(),
+            (None, None) => cohort.ranking.iter().map(|row| row.run).collect(),
+        };
+        for run in fastest.iter().filter_map(|id| self.catalog.run(id)) {
             let Some(time) = self.time_ns(run).filter(|_| run.eligibility.ranks() && self.trusted(run)) else {
                 continue;
             };
@@ -183,17 +207,16 @@ impl Asked<'_> {
     /// Why an implementation is in no ranking of the answer.
     fn exclusion(&self, entry: &ImplementationEntry) -> Exclusion {
         let mut reasons = Vec::new();
-        let runs: Vec<&RunEntry> = entry.runs.iter().filter_map(|id| self.catalog.run(id)).collect();
-        let here = |run: &&&RunEntry| self.device_fits(&run.facts.environment.device, &run.facts.device_kind);
         let mode = mode_name(entry.spec.mode);
         if !self.mode_fits(mode) {
             reasons.push(format!("it computes in mode {mode}"));
         }
-        let here: Vec<&&RunEntry> = runs.iter().filter(here).collect();
-        if here.is_empty() {
+        if !entry.devices.iter().any(|device| self.device_fits(device)) {
             reasons.push(format!("no run on {}; runs on {}", self.question.device, entry.devices.join(", ")));
         }
-        for run in here {
+        let runs = entry.runs.iter().filter_map(|id| self.catalog.run(id));
+        let here = runs.filter(|run| self.device_fits(&run.facts.environment.device));
+        for run in here.take(MOST_RUNS) {
             let slug = &run.slug;
             let own = run.eligibility.reasons.iter().map(|reason| format!("run {slug}: {reason}"));
             reasons.extend(own);
