@@ -268,9 +268,9 @@ fn ranking(eligible: &[Timed<'_>], noise: Noise) -> Vec<RankingRow> {
             replicates,
         });
     }
-    let ranks: Vec<usize> = ranking.iter().map(|row| row.rank).collect();
-    for row in &mut ranking {
-        row.tied = ranks.iter().filter(|rank| **rank == row.rank).nth(1).is_some();
+    for group in ranking.chunk_by_mut(|one, other| one.rank == other.rank) {
+        let tied = group.len() > 1;
+        group.iter_mut().for_each(|row| row.tied = tied);
     }
     ranking
 }
