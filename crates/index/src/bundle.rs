@@ -110,11 +110,16 @@ impl Bundle {
     /// # Errors
     /// When the run has no identity.
     pub fn name(&self) -> Result<String, ManifestError> {
+        Ok(self.name_with(self.run.digest()?))
+    }
+
+    /// As [`Bundle::name`], where the run's identity is at hand.
+    pub(crate) fn name_with(&self, run: Digest) -> String {
         let Evaluation { observed, implementation, .. } = &self.run.spec.evaluation;
         let day = observed.get(..10).unwrap_or("undated");
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
         let implementation: String = implementation.name.chars().map(plain).take(40).collect();
-        Ok(format!("{day}-{implementation}-{}", self.run.digest()?.short()))
+        format!("{day}-{implementation}-{}", run.short())
     }
 
     /// All its files.
