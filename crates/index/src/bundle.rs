@@ -170,7 +170,7 @@ fn figures_text(evaluation: &Evaluation) -> Result<Vec<u8>, ManifestError> {
 fn manifest<S: Spec>(files: &Files, name: &'static str) -> Result<Manifest<S>, BundleError> {
     let wrong = |source: ManifestError| BundleError::Manifest { file: files.path(name), source };
     let text = files.all().get(name).ok_or_else(|| BundleError::refused(files.path(name), "is missing"))?;
-    let manifest = Manifest::parse(text).map_err(wrong)?;
+    let manifest = Manifest::read(text).map_err(wrong)?;
     let canonical = manifest.canonical().map_err(|source| wrong(source.into()))?;
     if canonical != *text {
         return Err(BundleError::refused(files.path(name), "is not its own canonical JSON (RFC 8785)"));
