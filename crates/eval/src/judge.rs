@@ -107,6 +107,7 @@ pub fn judge(
         audit: None,
         spot_checked_calls: 0,
         samples_ns: Vec::new(),
+        activities: None,
         telemetry: Vec::new(),
         baseline_ns: None,
     };

@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use kernelproof_eval::evaluation::Status;
 use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
 use kernelproof_eval::measure::Clock;
+use kernelproof_gauge::Stopwatch;
 use qkv_rope_op::{Pairing, Problem};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -30,6 +31,7 @@ const SCRIPT: Script = Script {
     label: "solution",
     file: "solution_worker.py",
     text: include_str!("../../python/solution_worker.py"),
+    modules: &[("gpu_clock.py", include_str!("../../python/gpu_clock.py"))],
     environment: &[BOUND],
 };
 
@@ -48,6 +50,8 @@ pub(crate) struct Limits {
     pub(crate) call: Duration,
     /// Memory beyond what PyTorch has after its import.
     pub(crate) memory_bytes: u64,
+    /// The NVIDIA GPU that it runs on; `None` on the CPU.
+    pub(crate) gpu: Option<usize>,
 }
 
 /// A solution, and the process that runs it.
@@ -60,12 +64,15 @@ pub(crate) struct External {
     loaded: bool,
     memory: Option<Shared>,
     handshake_ns: Vec<u64>,
+    /// What the last call made the GPU do.
+    activities: Option<Vec<String>>,
 }
 
 #[derive(Debug)]
 struct Running {
     worker: Worker,
     runtime: BTreeMap<String, String>,
+    gpu: Option<GpuClock>,
     folder: tempfile::TempDir,
 }
 
@@ -74,6 +81,44 @@ struct Hello {
     torch: String,
     python: String,
     threads: usize,
+    gpu: Option<GpuClock>,
+}
+
+/// How a worker times calls on its GPU.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct GpuClock {
+    timer: Timer,
+    /// Bytes that it zeroes before each call.
+    pub(crate) flush_bytes: usize,
+    /// CUDA version of its PyTorch.
+    cuda: String,
+    triton: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Timer {
+    Cupti,
+    Events,
+}
+
+impl GpuClock {
+    /// The name of the timer, as protocols give it.
+    pub(crate) fn timer(&self) -> &'static str {
+        match self.timer {
+            Timer::Cupti => Stopwatch::CUPTI,
+            Timer::Events => Stopwatch::EVENTS,
+        }
+    }
+}
+
+/// A call on a GPU.
+#[derive(Debug, Deserialize)]
+struct OnGpu {
+    time_ns: u64,
+    activities: Option<Vec<String>>,
+    /// Whether something ran on when the stream of the call had ended.
+    late: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,14 +131,20 @@ impl Running {
         let folder = tempfile::Builder::new().prefix("kernelproof-").tempdir().context("no temporary folder")?;
         let threads = limits.threads.get();
         let mut worker = Worker::start(SCRIPT, limits.python.as_deref(), threads, folder.path())?;
-        let request = json!({"do": "hello", "threads": threads, "memory_bytes": limits.memory_bytes});
+        let request =
+            json!({"do": "hello", "threads": threads, "memory_bytes": limits.memory_bytes, "device": limits.gpu});
         let hello: Hello = worker.ask(&request, HELLO_LIMIT).map_err(Failure::from)?;
         if hello.threads != threads {
             let message = format!("PyTorch uses {} threads where {threads} were asked for", hello.threads);
             return Err(Failure::unavailable(message).into());
         }
         let runtime = [("python", hello.python), ("torch", hello.torch), (BOUND.0, BOUND.1.to_owned())];
-        Ok(Self { worker, runtime: runtime.map(|(name, version)| (name.to_owned(), version)).into(), folder })
+        let mut runtime: BTreeMap<String, String> = runtime.map(|(name, version)| (name.to_owned(), version)).into();
+        if let Some(gpu) = &hello.gpu {
+            runtime.insert("cuda".to_owned(), gpu.cuda.clone());
+            runtime.extend(gpu.triton.clone().map(|version| ("triton".to_owned(), version)));
+        }
+        Ok(Self { worker, runtime, gpu: hello.gpu, folder })
     }
 
     fn solution_folder(&self) -> PathBuf {
@@ -109,7 +160,7 @@ impl External {
     pub(crate) fn start(solution: Solution, limits: Limits) -> anyhow::Result<Self> {
         let mut running = Running::start(&limits)?;
         let handshake_ns = handshakes(&mut running.worker).map_err(Failure::from)?;
-        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns })
+        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns, activities: None })
     }
 
     /// Its file.
@@ -120,6 +171,11 @@ impl External {
     /// Versions of what it runs inside.
     pub(crate) fn runtime(&self) -> &BTreeMap<String, String> {
         &self.running.runtime
+    }
+
+    /// How its calls are timed, where it runs on a GPU.
+    pub(crate) fn gpu_clock(&self) -> Option<&GpuClock> {
+        self.running.gpu.as_ref()
     }
 
     /// Times of calls that do nothing.
@@ -153,6 +209,33 @@ impl External {
         answer.map_err(|error| self.fault(error))
     }
 
+    /// One of the steps that only a GPU needs.
+    fn on_gpu(&mut self, step: &str) -> Result<(), Fault> {
+        if self.limits.gpu.is_none() {
+            return Ok(());
+        }
+        let _: Value = self.ask(&json!({ "do": step }), self.limits.call)?;
+        Ok(())
+    }
+
+    /// The device's clock gives the time; the one here holds it to what is possible.
+    fn call_on_gpu(&mut self) -> Result<u64, Fault> {
+        let worker = &mut self.running.worker;
+        let answer = worker.ask_timed::<OnGpu>(&json!({"do": "call"}), self.limits.call, Worker::thaw);
+        worker.freeze();
+        let (OnGpu { time_ns, activities, late }, wall_ns) = answer.map_err(|error| self.fault(error))?;
+        self.activities = activities;
+        if time_ns > wall_ns {
+            let detail = format!("said that a call took {time_ns} ns, which took {wall_ns} ns here");
+            return Err(Fault { status: Status::Tampering, detail });
+        }
+        if late {
+            let detail = "work on another stream went on after the stream of the call had ended".to_owned();
+            return Err(Fault { status: Status::LateOutput, detail });
+        }
+        Ok(time_ns)
+    }
+
     fn fault(&mut self, error: WorkerError) -> Fault {
         let detail = without_folders(&error.to_string());
         let status = match &error {
@@ -170,7 +253,9 @@ impl External {
                 _ => Status::CallFailed,
             },
         };
-        self.ended |= !matches!(error, WorkerError::Said { .. });
+        // After most errors of the device, a process can do nothing more with it.
+        let lost = detail.contains("CUDA error") || detail.contains("answered 7");
+        self.ended |= !matches!(error, WorkerError::Said { .. }) || (self.limits.gpu.is_some() && lost);
         Fault { status, detail }
     }
 }
@@ -211,7 +296,7 @@ impl Subject for External {
         if problem.pairing != Pairing::HalfSplit {
             return unsupported("solutions compute the half-split style".to_owned());
         }
-        if let Some(why) = self.solution.needs_gpu() {
+        if let (None, Some(why)) = (self.limits.gpu, self.solution.needs_gpu()) {
             return unsupported(why);
         }
         if self.ended {
@@ -242,14 +327,31 @@ impl Subject for External {
         self.memory.as_mut().map_or(&mut [], Shared::elems)
     }
 
+    fn stage(&mut self) -> Result<(), Fault> {
+        self.on_gpu("stage")
+    }
+
     fn call(&mut self, _: &Places, _: &dyn Clock) -> Result<u64, Fault> {
+        if self.limits.gpu.is_some() {
+            return self.call_on_gpu();
+        }
         let worker = &mut self.running.worker;
         let answer = worker.ask_timed::<Value>(&json!({"do": "call"}), self.limits.call, Worker::thaw);
         worker.freeze();
         answer.map(|(_, time_ns)| time_ns).map_err(|error| self.fault(error))
     }
 
+    fn collect(&mut self) -> Result<(), Fault> {
+        self.on_gpu("fetch")
+    }
+
+    fn activities(&self) -> Option<Vec<String>> {
+        self.activities.clone()
+    }
+
     fn settle(&mut self) {
+        // A worker that cannot answer has been dealt with where it failed first.
+        drop(self.on_gpu("settle"));
         self.running.worker.thaw();
         std::thread::sleep(SETTLE);
         self.running.worker.freeze();

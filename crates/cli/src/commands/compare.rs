@@ -11,7 +11,7 @@ use crate::args::{JsonArg, ModeArgs, WorkloadArgs};
 use crate::commands::eval::{ResourceArgs, secret_seed};
 use crate::evaluator::compare::{Comparison, compare};
 use crate::evaluator::exclusive::Exclusive;
-use crate::evaluator::{Candidate, Settings, Who, parse_who};
+use crate::evaluator::{Candidate, Settings, Who, parse_who, place};
 use crate::failure::Exit;
 use crate::interrupt;
 use crate::output;
@@ -32,7 +32,7 @@ its process and back, about 20 µs.";
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct CompareArgs {
-    /// cpu-avx512, cpu-avx2, cpu-portable or a solution's file
+    /// cpu-avx512, cpu-avx2, cpu-portable, cuda-fast, cuda-split or a solution's file
     #[arg(value_name = "A", value_parser = parse_who)]
     first: Who,
     /// As A
@@ -59,11 +59,12 @@ pub(crate) struct CompareArgs {
 
 /// Runs the command.
 pub(crate) fn execute(args: &CompareArgs) -> anyhow::Result<Exit> {
+    let (device, mode) = place(&[&args.first, &args.second], args.resources.device, args.mode)?;
     let settings = Settings {
         workloads: args.workload.workloads()?,
-        mode: args.mode,
+        mode,
         rules: Rules { warmup_calls: args.warmup, timed_calls: args.samples, ..Rules::quick(200, secret_seed()) },
-        limits: args.resources.resources(),
+        limits: args.resources.resources(device),
         baseline: None,
     };
     let _machine = Exclusive::take()?;

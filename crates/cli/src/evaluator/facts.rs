@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use kernelproof_eval::evaluation::{Environment, Evaluator, ProtocolFacts};
 use kernelproof_eval::judge::{Layout, Rules};
+use kernelproof_gauge::Monitor;
 use sha2::{Digest as _, Sha256};
 
 use super::{Candidate, Settings};
 use crate::machine::{Build, Machine};
 
-pub(super) fn protocol(settings: &Settings, candidate: &Candidate, machine: &Machine) -> ProtocolFacts {
+pub(super) fn protocol(settings: &Settings, candidate: &Candidate, flush_bytes: usize) -> ProtocolFacts {
     let Rules { check_rounds, warmup_calls, timed_calls, quick, public_seed, secret_seed } = settings.rules;
     let handshake_ns = candidate.handshake_ns();
     ProtocolFacts {
@@ -20,7 +21,7 @@ pub(super) fn protocol(settings: &Settings, candidate: &Candidate, machine: &Mac
         warmup_calls,
         timed_calls,
         statistic: "median".to_owned(),
-        flush_bytes: 2 * machine.last_level_cache_bytes,
+        flush_bytes,
         offset_bytes: Layout::OFFSET_BYTES,
         public_seed,
         secret_seed,
@@ -36,9 +37,10 @@ fn evaluator() -> Evaluator {
     Evaluator { version, commit, rustc, profile, mutation_score: None }
 }
 
-pub(super) fn environment(machine: &Machine) -> Environment {
+pub(super) fn environment(machine: &Machine, monitor: Option<&Monitor>) -> Environment {
+    let gpu = monitor.map(|monitor| monitor.facts().clone());
     Environment {
-        device: machine.cpu.clone(),
+        device: gpu.as_ref().map_or_else(|| machine.cpu.clone(), |gpu| gpu.name.clone()),
         cpu: machine.cpu.clone(),
         threads_available: machine.threads_available,
         last_level_cache_bytes: machine.last_level_cache_bytes,
@@ -48,6 +50,7 @@ pub(super) fn environment(machine: &Machine) -> Environment {
         target: Build::this().target,
         clock_policy: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         virtualisation: hypervisor(),
+        gpu,
     }
 }
 

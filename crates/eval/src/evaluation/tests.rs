@@ -17,6 +17,7 @@ fn case(index: usize, time_ns: u64, baseline_ns: Option<f64>) -> CaseResult {
         audit: None,
         spot_checked_calls: 60,
         samples_ns: vec![time_ns; 50],
+        activities: None,
         telemetry: Vec::new(),
         baseline_ns,
     }

@@ -4,9 +4,12 @@
 use qkv_rope_op::{Dims, Inputs, OwnedInputs, OwnedOutputs, Tensor, View, ViewMut};
 use qkv_rope_op::{Output, Outputs};
 use rand::{Rng, RngExt as _};
+use rayon::prelude::*;
 
 /// Elements before and after each output that nobody may write.
 const GUARD_ELEMS: usize = 16;
+/// Elements that are worth a task of their own.
+const PART_ELEMS: usize = 1 << 18;
 /// What the guards hold: a NaN that no computation gives.
 const GUARD: u32 = 0xffc0_6a4d;
 /// What outputs hold before a call.
@@ -68,6 +71,11 @@ impl Layout {
         self.len_elems
     }
 
+    /// Where each tensor's room begins, and its elements, in the order of the contract.
+    pub fn slots(&self) -> [Span; 13] {
+        self.slots
+    }
+
     /// Sizes of the problem.
     pub fn dims(&self) -> Dims {
         self.dims
@@ -104,11 +112,11 @@ impl Places {
     /// Copies the inputs here, poisons the outputs and sets their guards.
     pub(super) fn fill(&self, memory: &mut [f32], inputs: &OwnedInputs) {
         for (tensor, span) in self.inputs() {
-            memory[span.range()].copy_from_slice(inputs.tensor(tensor).unwrap_or_default());
+            copy(inputs.tensor(tensor).unwrap_or_default(), &mut memory[span.range()]);
         }
         for (_, span) in self.outputs() {
             memory[span.start - GUARD_ELEMS..span.start + span.len + GUARD_ELEMS].fill(f32::from_bits(GUARD));
-            memory[span.range()].fill(POISON);
+            memory[span.range()].par_chunks_mut(PART_ELEMS).for_each(|part| part.fill(POISON));
         }
     }
 
@@ -116,7 +124,7 @@ impl Places {
     pub(super) fn collect(&self, memory: &[f32], outputs: &mut OwnedOutputs) {
         for (tensor, span) in self.outputs() {
             if let Some(values) = outputs.tensor_mut(tensor) {
-                values.copy_from_slice(&memory[span.range()]);
+                copy(&memory[span.range()], values);
             }
         }
     }
@@ -194,8 +202,13 @@ fn cut(mut memory: &mut [f32], mut base: usize, spans: impl Iterator<Item = Span
     parts
 }
 
+fn copy(from: &[f32], to: &mut [f32]) {
+    to.par_chunks_mut(PART_ELEMS).zip(from.par_chunks(PART_ELEMS)).for_each(|(to, from)| to.copy_from_slice(from));
+}
+
 fn same_bits(one: &[f32], other: &[f32]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits())
+    let same = |(one, other): (&[f32], &[f32])| one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits());
+    one.len() == other.len() && one.par_chunks(PART_ELEMS).zip(other.par_chunks(PART_ELEMS)).all(same)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use qkv_rope_op::{Dims, OwnedInputs, Recipe, Tensor};
 use rand::{Rng as _, SeedableRng as _};
+use rayon::prelude::*;
 use rand_chacha::ChaCha8Rng;
 
 /// Inputs whose magnitudes come from two drawn sets in turn and whose signs are drawn for every call. N(0, 1) is symmetric,
@@ -33,15 +34,21 @@ impl Contents {
     }
 }
 
-/// Copies `from` with the signs of `seed`, 32 to a word.
+/// Elements that are worth a task of their own.
+const PART_ELEMS: usize = 1 << 18;
+
+/// Copies `from` with the signs of `seed`, 32 to a word; each part has words of its own.
 fn with_signs(from: &[f32], to: &mut [f32], seed: u64) {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    for (from, to) in from.chunks(32).zip(to.chunks_mut(32)) {
-        let word = rng.next_u32();
-        for (bit, (from, to)) in from.iter().zip(to).enumerate() {
-            *to = f32::from_bits(from.to_bits() ^ ((word >> bit & 1) << 31));
+    to.par_chunks_mut(PART_ELEMS).zip(from.par_chunks(PART_ELEMS)).enumerate().for_each(|(part, (to, from))| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(part as u64);
+        for (from, to) in from.chunks(32).zip(to.chunks_mut(32)) {
+            let word = rng.next_u32();
+            for (bit, (from, to)) in from.iter().zip(to).enumerate() {
+                *to = f32::from_bits(from.to_bits() ^ ((word >> bit & 1) << 31));
+            }
         }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use qkv_rope_op::reference::Reference;
 use qkv_rope_op::{OwnedInputs, OwnedOutputs, Problem, Tensor};
 use rand::{Rng, RngExt as _};
+use rayon::prelude::*;
 
 use crate::check::Bounds;
 
@@ -50,7 +51,7 @@ pub(super) fn look(
 fn unwritten(outputs: &OwnedOutputs) -> Result<(), String> {
     for tensor in Tensor::OUTPUTS {
         let values = outputs.tensor(tensor).unwrap_or_default();
-        let count = values.iter().filter(|value| !value.is_finite()).count();
+        let count = values.par_iter().with_min_len(1 << 18).filter(|value| !value.is_finite()).count();
         if count > 0 {
             return Err(format!("{tensor}: {count} elements are not finite or were never written"));
         }

@@ -32,6 +32,14 @@ pub trait Subject {
         Ok(())
     }
 
+    /// Untimed work once the tensors are in place, such as carrying the block to a device and emptying its caches.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn stage(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// The block. Nothing that belongs to the implementation runs while the judge holds it.
     fn memory(&mut self) -> &mut [f32];
 
@@ -40,6 +48,20 @@ pub trait Subject {
     /// # Errors
     /// Whatever made the call fail.
     fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault>;
+
+    /// Untimed work right after a call that makes the block hold what the call left, such as carrying it back from a
+    /// device in the order of its stream.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn collect(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// What the last call made its device do, an entry for each activity in any order; `None` where nobody knows.
+    fn activities(&self) -> Option<Vec<String>> {
+        None
+    }
 
     /// Lets whatever still runs go on for a moment, to see whether it writes.
     fn settle(&mut self) {}
@@ -62,12 +84,24 @@ impl<S: Subject + ?Sized> Subject for &mut S {
         (**self).point(places)
     }
 
+    fn stage(&mut self) -> Result<(), Fault> {
+        (**self).stage()
+    }
+
     fn memory(&mut self) -> &mut [f32] {
         (**self).memory()
     }
 
     fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault> {
         (**self).call(places, clock)
+    }
+
+    fn collect(&mut self) -> Result<(), Fault> {
+        (**self).collect()
+    }
+
+    fn activities(&self) -> Option<Vec<String>> {
+        (**self).activities()
     }
 
     fn settle(&mut self) {

@@ -33,8 +33,10 @@ impl<'s> Turns<'s> {
         let places = self.layout.draw(&mut self.rng);
         self.subject.point(&places)?;
         places.fill(self.subject.memory(), inputs);
+        self.subject.stage()?;
         bench.flush.flush();
         let time_ns = self.subject.call(&places, bench.clock)?;
+        self.subject.collect()?;
         let memory = self.subject.memory();
         places.collect(memory, &mut self.outputs);
         let changed = places.changed_input(memory, inputs).map(|tensor| Failure::InputChanged { tensor });
