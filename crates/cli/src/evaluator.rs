@@ -6,6 +6,7 @@ pub(crate) mod exclusive;
 pub(crate) mod exploits;
 mod facts;
 mod place;
+pub(crate) mod score;
 pub(crate) mod table;
 mod telemetry;
 mod who;

@@ -350,11 +350,11 @@ impl Subject for External {
     }
 
     fn settle(&mut self) {
-        // A worker that cannot answer has been dealt with where it failed first.
-        drop(self.on_gpu("settle"));
         self.running.worker.thaw();
         std::thread::sleep(SETTLE);
         self.running.worker.freeze();
+        // A worker that cannot answer has been dealt with where it failed first.
+        drop(self.on_gpu("settle"));
     }
 
     fn end(&mut self) -> Result<(), Fault> {
@@ -382,5 +382,49 @@ mod tests {
         let said = "ended\n  File \"/home/me/venv/lib/torch/nn.py\", line 3, in f: /var/a/k.cpp:8: a/b and/or 1 / 2";
         let shown = "ended\n  File \"nn.py\", line 3, in f: k.cpp:8: a/b and/or 1 / 2";
         assert_eq!(without_folders(said), shown);
+    }
+
+    /// What is found of a call on a GPU when a worker, here a shell script, answers as given.
+    fn on_gpu(answer: &str) -> Result<u64, Fault> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let python = folder.path().join("python");
+        let hello = r#"{"torch":"2","python":"3","threads":1,"gpu":{"timer":"cupti","flush_bytes":7,"cuda":"13.0"}}"#;
+        let script = format!(
+            "#!/bin/sh\nwhile read line; do case \"$line\" in\n*hello*) echo '{hello}';;\n*\\\"call\\\"*) sleep 0.01; \
+             echo '{answer}';;\n*) echo '{{}}';;\nesac; done\n"
+        );
+        std::fs::write(&python, script).expect("the folder is writable");
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        let text = br#"{"name": "a", "author": "b", "sources": [{"path": "k.py", "content": ""}],
+            "spec": {"languages": ["triton"], "entry_point": "k.py::run"}}"#;
+        let limits = Limits {
+            python: Some(python),
+            threads: NonZeroUsize::MIN,
+            call: Duration::from_secs(20),
+            memory_bytes: 1 << 30,
+            gpu: Some(0),
+        };
+        let solution = Solution::parse(text).expect("it is a solution");
+        let mut external = External::start(solution, limits).expect("a shell is there");
+        assert_eq!(external.gpu_clock().map(|clock| (clock.timer(), clock.flush_bytes)), Some((Stopwatch::CUPTI, 7)));
+        let problem = Problem::new(qkv_rope_op::Dims::new(1, 2, 4, 2, 1, 4).expect("valid"));
+        external.begin(&problem, &Layout::new(problem.dims))?;
+        external.stage()?;
+        let time_ns = external.call_on_gpu()?;
+        external.collect()?;
+        assert_eq!(external.activities(), Some(vec!["k".to_owned()]));
+        Ok(time_ns)
+    }
+
+    #[test]
+    fn the_device_gives_the_time_and_the_clock_here_holds_it_to_what_is_possible() {
+        assert_eq!(on_gpu(r#"{"time_ns": 5000, "activities": ["k"], "late": false}"#), Ok(5000));
+        let longer = on_gpu(r#"{"time_ns": 90000000000, "activities": ["k"], "late": false}"#);
+        assert_eq!(longer.expect_err("it cannot be").status, Status::Tampering);
+        let late = on_gpu(r#"{"time_ns": 5000, "activities": ["k"], "late": true}"#);
+        assert_eq!(late.expect_err("it is not joined").status, Status::LateOutput);
+        let nonsense = on_gpu("{}");
+        assert_eq!(nonsense.expect_err("it says no time").status, Status::Tampering);
     }
 }

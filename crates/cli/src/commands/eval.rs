@@ -13,7 +13,7 @@ use rand::RngExt as _;
 use crate::args::{Device, JsonArg, ModeArgs, WorkloadArgs, parse_device, parse_threads};
 use crate::bundles;
 use crate::evaluator::exclusive::Exclusive;
-use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, exploits, parse_who, place, table};
+use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, exploits, parse_who, place, score, table};
 use crate::failure::Exit;
 use crate::interrupt;
 use crate::machine;
@@ -166,6 +166,7 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
 fn self_test(args: &EvalArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
     let test = exploits::run(&args.resources.resources(args.resources.device.unwrap_or_default()), args.rules.rules().secret_seed)?;
+    score::keep(&test);
     output::result(args.json.json.as_ref(), &test, &table::self_test(&test))?;
     let right = test.findings.iter().all(exploits::Finding::is_right);
     Ok(match (test.complete, right) {

@@ -10,6 +10,7 @@ use qkv_rope_cpu::Isa;
 use qkv_rope_op::Precision;
 
 use super::Resources;
+use crate::device::unavailable;
 use crate::machine::Machine;
 use crate::peak::PeakLoop;
 
@@ -28,8 +29,9 @@ pub(crate) fn of(resources: &Resources) -> anyhow::Result<Vec<Ceiling>> {
         None => (Machine::here().cpu, measured(resources.threads)?),
         Some(ordinal) => {
             // By events: a ceiling is one long activity, and needs no records.
-            let stopwatch = Stopwatch::open(ordinal, TimerChoice::Events)?;
-            (stopwatch.gpu().facts().name.clone(), kernelproof_gauge::measured(&stopwatch)?)
+            let stopwatch = Stopwatch::open(ordinal, TimerChoice::Events).map_err(unavailable)?;
+            let measured = kernelproof_gauge::measured(&stopwatch).map_err(unavailable)?;
+            (stopwatch.gpu().facts().name.clone(), measured)
         }
     };
     known.extend(stated(&name, resources.threads));

@@ -7,7 +7,7 @@ use kernelproof_eval::judge::{Layout, Rules};
 use kernelproof_gauge::Monitor;
 use sha2::{Digest as _, Sha256};
 
-use super::{Candidate, Settings};
+use super::{Candidate, Settings, score};
 use crate::machine::{Build, Machine};
 
 pub(super) fn protocol(settings: &Settings, candidate: &Candidate, flush_bytes: usize) -> ProtocolFacts {
@@ -28,13 +28,13 @@ pub(super) fn protocol(settings: &Settings, candidate: &Candidate, flush_bytes: 
         call_limit_ns: u64::try_from(settings.limits.call_limit.as_nanos()).unwrap_or(u64::MAX),
         memory_limit_bytes: (!handshake_ns.is_empty()).then_some(settings.limits.memory_bytes),
         handshake_ns,
-        evaluator: evaluator(),
+        evaluator: evaluator(if settings.limits.gpu().is_some() { "cuda" } else { "cpu" }),
     }
 }
 
-fn evaluator() -> Evaluator {
+fn evaluator(device: &str) -> Evaluator {
     let Build { version, commit, rustc, profile, .. } = Build::this();
-    Evaluator { version, commit, rustc, profile, mutation_score: None }
+    Evaluator { version, commit, rustc, profile, mutation_score: score::last(device) }
 }
 
 pub(super) fn environment(machine: &Machine, monitor: Option<&Monitor>) -> Environment {

@@ -15,7 +15,7 @@ use crate::args::{Device, PrecisionArg};
 use crate::candidate::Solution;
 #[cfg(target_os = "linux")]
 use crate::candidate::{External, GpuClock, Limits};
-use crate::device;
+use crate::device::{self, unavailable};
 use crate::failure::Failure;
 use crate::machine::Build;
 
@@ -253,11 +253,6 @@ impl Candidate {
             Self::External(external, _) => from_file(external, blank),
         }
     }
-}
-
-/// A GPU, or something that measuring on it needs, is not there.
-fn unavailable(error: kernelproof_gauge::Error) -> Failure {
-    Failure::unavailable(error.to_string())
 }
 
 fn built_in(name: String, entry_point: &str, blank: Implementation) -> Implementation {
