@@ -12,7 +12,7 @@ use std::ops::Range;
 use qkv_rope_op::{Dims, Problem, Requested, Tensor, Write};
 use serde::Serialize;
 
-use crate::kernel::{FINISH_ROWS, ProductTile};
+use crate::kernel::{FINISH_ROWS, HOPPER_TILE, ProductTile};
 
 /// Words of a product task.
 pub const PRODUCT_WORDS: usize = 12;
@@ -69,7 +69,7 @@ pub struct Schedule {
     /// Programs of the product kernel.
     pub programs: u32,
     /// Its table: the number of each program's tasks, padded to whole tasks, then room for [`Self::tasks_each`] tasks of
-    /// each program.
+    /// each program; on Hopper, of each block of each program.
     #[serde(skip)]
     pub product: Vec<i32>,
     /// Where tasks start in the table, in tasks.
@@ -91,20 +91,26 @@ pub struct Schedule {
     pub mean: u64,
 }
 
-/// One tile or part of one.
+/// Tiles, or parts of tiles, that a program computes together: one, on Hopper two with the same columns and sum.
 struct Piece {
-    row_tile: usize,
+    tiles: Vec<PlacedTile>,
     col_tile: usize,
     sum: Range<usize>,
     hidden: bool,
-    place: Place,
     cost: u64,
+}
+
+#[derive(Clone, Copy)]
+struct PlacedTile {
+    row_tile: usize,
+    place: Place,
 }
 
 #[derive(Clone, Copy)]
 enum Place {
     Output { dest: usize, row: usize, left: usize },
-    Slot(usize),
+    /// A scratch slot, of which so many rows are of use.
+    Slot { slot: usize, left: usize },
 }
 
 /// Rows of the stacked weights that belong to one of them.
@@ -124,6 +130,8 @@ fn segments(dims: Dims) -> [Segment; 3] {
 
 /// Elements of the contraction that storing a tile costs as much time as; measured on an H200 with 128x256 tiles.
 const STORE_COST: u64 = 200;
+/// The same on Hopper, where stores overlap the next tile's sums.
+const HOPPER_STORE_COST: u64 = 32;
 
 struct Builder<'a> {
     problem: &'a Problem,
@@ -155,62 +163,98 @@ impl Builder<'_> {
         extent.div_ceil(self.cut.tile.depth as usize)
     }
 
+    /// Tiles of a piece.
+    fn together(&self) -> usize {
+        if self.cut.tile == HOPPER_TILE { HOPPER_TILE.cluster as usize } else { 1 }
+    }
+
+    fn store_cost(&self) -> u64 {
+        if self.cut.tile == HOPPER_TILE { HOPPER_STORE_COST } else { STORE_COST }
+    }
+
     fn hidden_tiles(&mut self) {
         let Some(write) = self.problem.outputs.grad_hidden else { return };
         let dims = self.problem.dims;
-        let (row_tiles, col_tiles) = (dims.tokens().div_ceil(self.rows()), dims.hidden().div_ceil(self.cols()));
+        let row_tiles: Vec<usize> = (0..dims.tokens().div_ceil(self.rows())).collect();
         let sum = self.depth_tiles(dims.rows());
-        for index in 0..row_tiles * col_tiles {
-            let (row_tile, col_tile) = (index / col_tiles, index % col_tiles);
-            let parts = self.cut.hidden.parts_of(index, row_tiles * col_tiles);
-            let row = row_tile * self.rows();
-            if parts == 1 && self.direct.hidden {
-                let place = Place::Output { dest: 0, row, left: dims.tokens() - row };
-                self.push(row_tile, col_tile, 0..sum, true, place);
-            } else {
-                let slot = self.push_parts(row_tile, col_tile, sum, parts, true);
-                let end = dims.tokens().min(row + self.rows());
-                self.finish_hidden(slot, parts, row, end, col_tile, write);
+        self.pieces_of(&row_tiles, self.cut.hidden, sum, true, |builder, row_tile, col_tile, parts| {
+            let row = row_tile * builder.rows();
+            let left = (dims.tokens() - row).min(builder.rows());
+            if parts == 1 && builder.direct.hidden {
+                return Place::Output { dest: 0, row, left: dims.tokens() - row };
             }
-        }
+            let slot = builder.take_slots(parts);
+            builder.finish_hidden(slot, parts, row, row + left, col_tile, write);
+            Place::Slot { slot, left }
+        });
     }
 
     fn weight_tiles(&mut self) {
         let dims = self.problem.dims;
-        let (row_tiles, col_tiles) = (dims.rows().div_ceil(self.rows()), dims.hidden().div_ceil(self.cols()));
         let sum = self.depth_tiles(dims.tokens());
-        let wanted: Vec<usize> =
-            (0..row_tiles).filter(|&row_tile| !self.wanted_segments(row_tile).is_empty()).collect();
-        let tiles = wanted.len() * col_tiles;
-        for index in 0..tiles {
-            let (row_tile, col_tile) = (wanted[index / col_tiles], index % col_tiles);
-            let parts = self.cut.weight.parts_of(index, tiles);
-            let inside = self.wanted_segments(row_tile);
-            let row = row_tile * self.rows();
+        let wanted: Vec<usize> = (0..dims.rows().div_ceil(self.rows()))
+            .filter(|&row_tile| !self.wanted_segments(row_tile).is_empty())
+            .collect();
+        self.pieces_of(&wanted, self.cut.weight, sum, false, |builder, row_tile, col_tile, parts| {
+            let inside = builder.wanted_segments(row_tile);
+            let row = row_tile * builder.rows();
             match inside.as_slice() {
-                [(dest, segment, _)] if parts == 1 && self.direct.weights && segment.start <= row => {
-                    let place = Place::Output { dest: *dest, row: row - segment.start, left: segment.end - row };
-                    self.push(row_tile, col_tile, 0..sum, false, place);
+                [(dest, segment, _)] if parts == 1 && builder.direct.weights && segment.start <= row => {
+                    return Place::Output { dest: *dest, row: row - segment.start, left: segment.end - row };
                 }
-                _ => {
-                    let slot = self.push_parts(row_tile, col_tile, sum, parts, false);
-                    for (dest, segment, write) in inside {
-                        let rows = segment.start.max(row)..segment.end.min(row + self.rows());
-                        self.finish_rows(
-                            slot,
-                            parts,
-                            dest,
-                            0,
-                            rows.start - segment.start,
-                            rows.len(),
-                            rows.start - row,
-                            col_tile,
-                            write,
-                        );
-                    }
-                }
+                _ => {}
+            }
+            let slot = builder.take_slots(parts);
+            for (dest, segment, write) in inside {
+                let rows = segment.start.max(row)..segment.end.min(row + builder.rows());
+                builder.finish_rows(
+                    slot,
+                    parts,
+                    dest,
+                    0,
+                    rows.start - segment.start,
+                    rows.len(),
+                    rows.start - row,
+                    col_tile,
+                    write,
+                );
+            }
+            Place::Slot { slot, left: (dims.rows() - row).min(builder.rows()) }
+        });
+    }
+
+    /// Cuts the tiles of `row_tiles` and all columns into pieces; `place` says where a tile goes and how it is finished.
+    fn pieces_of(
+        &mut self,
+        row_tiles: &[usize],
+        split: Split,
+        sum: usize,
+        hidden: bool,
+        place: impl Fn(&mut Self, usize, usize, usize) -> Place,
+    ) {
+        let col_tiles = self.problem.dims.hidden().div_ceil(self.cols());
+        let groups: Vec<&[usize]> = row_tiles.chunks(self.together()).collect();
+        let count = groups.len() * col_tiles;
+        for index in 0..count {
+            let (group, col_tile) = (groups[index / col_tiles], index % col_tiles);
+            let parts = split.parts_of(index, count);
+            let tiles: Vec<_> = group
+                .iter()
+                .map(|&row_tile| PlacedTile { row_tile, place: place(self, row_tile, col_tile, parts) })
+                .collect();
+            for part in 0..parts {
+                let sum = sum * part / parts..sum * (part + 1) / parts;
+                let cost = (sum.len() as u64) * u64::from(self.cut.tile.depth) + self.store_cost();
+                let tiles = tiles.iter().map(|tile| tile.part(part)).collect();
+                self.pieces.push(Piece { tiles, col_tile, sum, hidden, cost });
             }
         }
+    }
+
+    fn take_slots(&mut self, parts: usize) -> usize {
+        let slot = self.slots;
+        self.slots += parts;
+        slot
     }
 
     /// The requested outputs that a row tile of dW touches: destination, rows of the stack, write mode.
@@ -225,21 +269,6 @@ impl Builder<'_> {
             }
         }
         inside
-    }
-
-    fn push_parts(&mut self, row_tile: usize, col_tile: usize, sum: usize, parts: usize, hidden: bool) -> usize {
-        let slot = self.slots;
-        for part in 0..parts {
-            let range = sum * part / parts..sum * (part + 1) / parts;
-            self.push(row_tile, col_tile, range, hidden, Place::Slot(slot + part));
-        }
-        self.slots += parts;
-        slot
-    }
-
-    fn push(&mut self, row_tile: usize, col_tile: usize, sum: Range<usize>, hidden: bool, place: Place) {
-        let cost = (sum.len() as u64) * u64::from(self.cut.tile.depth) + STORE_COST;
-        self.pieces.push(Piece { row_tile, col_tile, sum, hidden, place, cost });
     }
 
     fn finish_hidden(&mut self, slot: usize, parts: usize, row: usize, end: usize, col_tile: usize, write: Write) {
@@ -301,14 +330,18 @@ impl Builder<'_> {
             }
         }
         let longest = free.iter().map(|Reverse((load, _))| *load).max().unwrap_or(0);
-        let first = (programs as usize).div_ceil(PRODUCT_WORDS);
+        let blocks = self.together();
+        let first = (programs as usize * blocks).div_ceil(PRODUCT_WORDS);
         let each = lists.iter().map(Vec::len).max().unwrap_or(0);
-        let mut product = vec![0; (first + programs as usize * each) * PRODUCT_WORDS];
+        let mut product = vec![0; (first + programs as usize * blocks * each) * PRODUCT_WORDS];
         for (program, list) in lists.iter().enumerate() {
-            product[program] = word(list.len());
-            for (place, &index) in list.iter().enumerate() {
-                let at = (first + program * each + place) * PRODUCT_WORDS;
-                product[at..at + PRODUCT_WORDS].copy_from_slice(&self.task(&self.pieces[index]));
+            for block in program * blocks..(program + 1) * blocks {
+                product[block] = word(list.len());
+                for (place, &index) in list.iter().enumerate() {
+                    let at = (first + block * each + place) * PRODUCT_WORDS;
+                    let task = self.task(&self.pieces[index], block % blocks);
+                    product[at..at + PRODUCT_WORDS].copy_from_slice(&task);
+                }
             }
         }
         Schedule {
@@ -325,17 +358,29 @@ impl Builder<'_> {
         }
     }
 
-    fn task(&self, piece: &Piece) -> [i32; PRODUCT_WORDS] {
+    fn task(&self, piece: &Piece, block: usize) -> [i32; PRODUCT_WORDS] {
         let empty = 0..0;
         let (x, w) = if piece.hidden { (&piece.sum, &empty) } else { (&empty, &piece.sum) };
+        // A piece may have a tile less than its program has blocks: the last one then computes the first tile for nobody.
+        let tile = piece.tiles.get(block).unwrap_or(&piece.tiles[0]);
         let (power, stride) =
-            if piece.hidden { (HEADER_WORDS + piece.row_tile * self.rows(), 1) } else { (X_POWER_WORD, 0) };
-        let (dest, row, left, col_tile) = match piece.place {
+            if piece.hidden { (HEADER_WORDS + tile.row_tile * self.rows(), 1) } else { (X_POWER_WORD, 0) };
+        let (dest, row, left, col_tile) = match tile.place {
             Place::Output { dest, row, left } => (dest, row, left, piece.col_tile),
-            Place::Slot(slot) => (4, slot * self.rows(), self.rows(), 0),
+            Place::Slot { slot, left } => (4, slot * self.rows(), left, 0),
         };
-        [piece.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, stride]
-            .map(word)
+        let left = if block < piece.tiles.len() { left } else { 0 };
+        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, stride].map(word)
+    }
+}
+
+impl PlacedTile {
+    fn part(&self, part: usize) -> Self {
+        let place = match self.place {
+            Place::Slot { slot, left } => Place::Slot { slot: slot + part, left },
+            output @ Place::Output { .. } => output,
+        };
+        Self { place, ..*self }
     }
 }
 

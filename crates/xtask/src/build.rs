@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail, ensure};
-use qkv_rope_cuda::kernel::{Arch, Hints, KERNELS, Kernel};
+use qkv_rope_cuda::archive::Archive;
+use qkv_rope_cuda::kernel::{Arch, Hints, KERNELS, Kernel, Source};
 use sha2::{Digest, Sha256};
 
 use crate::archive;
@@ -18,22 +19,29 @@ struct Compiler<'a> {
     tools: &'a Toolchain,
     frontend: PathBuf,
     work: PathBuf,
+    /// Whether tiles in the embedded archive are those of these sources.
+    keep: bool,
 }
 
-/// Compiles the rows of `archs`; writes archives and lock file, or compares with them when `check` is set.
+/// Compiles the rows of `archs`; writes archives and lock file, or compares with them when `check` is set. Kernels made of
+/// tiles take minutes: those that the lock file says are of these sources are kept, except for `check`.
 pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usize, check: bool) -> Result<()> {
     let work = tempdir(root)?;
-    let compiler = Compiler { tools, frontend: tools.frontend(root)?, work };
     let folder = root.join("crates/cuda/cubins");
     std::fs::create_dir_all(&folder)?;
     let lock_path = folder.join("cubins.lock");
     let committed = Lock::read(&lock_path)?;
     let mut made = Lock {
         source: source_digest(root)?,
+        ptx: ptx_digest(),
         cutile: cutile_version(root)?,
         tileiras: tools.assembler_version()?,
         cubins: BTreeMap::new(),
     };
+    let same_tiles = (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
+    let keep = same_tiles && !check;
+    let frontend = if keep { PathBuf::new() } else { tools.frontend(root)? };
+    let compiler = Compiler { tools, frontend, work, keep };
     let mut spilled = Vec::new();
     for &arch in archs {
         let rows = compiler.all(arch, jobs)?;
@@ -65,6 +73,7 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
 
 impl Compiler<'_> {
     fn all(&self, arch: Arch, jobs: usize) -> Result<Vec<(Kernel, Vec<u8>)>> {
+        let embedded = Archive::of(arch)?;
         let queue = Mutex::new(KERNELS.iter().copied().filter(|kernel| kernel.targets(arch)).collect::<Vec<_>>());
         let done = Mutex::new(Vec::new());
         let next = || queue.lock().map(|mut queue| queue.pop()).ok().flatten();
@@ -72,7 +81,13 @@ impl Compiler<'_> {
             for _ in 0..jobs.max(1) {
                 scope.spawn(|| {
                     while let Some(kernel) = next() {
-                        let result = self.one(kernel, arch).with_context(|| format!("{kernel} for {arch}"));
+                        let kept = embedded.get(&kernel.to_string()).filter(|_| self.keep);
+                        let result = match (kernel.ptx(), kept) {
+                            (Some(ptx), _) => self.ptx(kernel, &ptx),
+                            (None, Some(cubin)) => Ok(cubin.to_vec()),
+                            (None, None) => self.tiles(kernel, arch),
+                        };
+                        let result = result.with_context(|| format!("{kernel} for {arch}"));
                         if let Ok(mut done) = done.lock() {
                             done.push((kernel, result));
                         }
@@ -85,7 +100,17 @@ impl Compiler<'_> {
         done.into_iter().map(|(kernel, result)| Ok((kernel, result?))).collect()
     }
 
-    fn one(&self, kernel: Kernel, arch: Arch) -> Result<Vec<u8>> {
+    fn ptx(&self, kernel: Kernel, ptx: &str) -> Result<Vec<u8>> {
+        let text = self.work.join(format!("{kernel}.ptx"));
+        let cubin = self.work.join(format!("{kernel}.cubin"));
+        std::fs::write(&text, ptx)?;
+        let mut assembler = Command::new(self.tools.ptx_assembler());
+        assembler.args(["-arch=sm_90a", "-O3"]).arg(&text).arg("-o").arg(&cubin);
+        quietly(&mut assembler)?;
+        std::fs::read(&cubin).context("the assembler wrote no cubin")
+    }
+
+    fn tiles(&self, kernel: Kernel, arch: Arch) -> Result<Vec<u8>> {
         let bytecode = self.work.join(format!("{kernel}-{arch}.bc"));
         let cubin = self.work.join(format!("{kernel}-{arch}.cubin"));
         let constants: Vec<_> = kernel.constants().iter().map(u32::to_string).collect();
@@ -120,6 +145,7 @@ fn compare(committed: &Lock, made: &Lock) -> Result<()> {
     let mut differences = Vec::new();
     let heads = [
         ("source", &committed.source, &made.source),
+        ("ptx", &committed.ptx, &made.ptx),
         ("cutile", &committed.cutile, &made.cutile),
         ("tileiras", &committed.tileiras, &made.tileiras),
     ];
@@ -157,10 +183,21 @@ fn source_digest(root: &Path) -> Result<String> {
         digest.update(format!("{name} {}\n", text.len()));
         digest.update(text);
     }
-    for kernel in KERNELS {
+    for kernel in KERNELS.iter().filter(|kernel| kernel.source() == Source::Tiles) {
         digest.update(format!("{kernel} {:?} {:?}\n", kernel.constants(), kernel.hints()));
     }
     Ok(hex(&digest.finalize()))
+}
+
+/// Of the text of all kernels that are PTX.
+fn ptx_digest() -> String {
+    let mut digest = Sha256::new();
+    for kernel in KERNELS {
+        if let Some(ptx) = kernel.ptx() {
+            digest.update(format!("{kernel} {}\n{ptx}", ptx.len()));
+        }
+    }
+    hex(&digest.finalize())
 }
 
 fn cutile_version(root: &Path) -> Result<String> {
@@ -187,8 +224,6 @@ fn report(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use qkv_rope_cuda::archive::Archive;
-
     use super::*;
 
     /// What can be checked without the compiler: the cubins that the library embeds are those of the lock file, which is
@@ -198,6 +233,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let lock = Lock::read(&root.join("crates/cuda/cubins/cubins.lock")).expect("a readable lock file");
         assert_eq!(lock.source, source_digest(&root).expect("readable sources"), "run `cargo xtask kernels`");
+        assert_eq!(lock.ptx, ptx_digest(), "run `cargo xtask kernels`");
         assert_eq!(lock.cutile, cutile_version(&root).expect("a pinned version"));
         for arch in Arch::ALL {
             let archive = Archive::of(arch).expect("an embedded archive");
