@@ -281,6 +281,7 @@ fn from_file(external: &External, blank: Implementation) -> Implementation {
         name: solution.name.clone(),
         author: Some(solution.author.clone()),
         languages: solution.spec.languages.clone(),
+        licence: solution.license.clone(),
         source: Source { digest: Some(solution.digest.clone()), ..Source::default() },
         install: (!solution.spec.dependencies.is_empty()).then(|| solution.spec.dependencies.join(", ")),
         entry_point: solution.spec.entry_point.clone(),

@@ -226,3 +226,13 @@ mod processes {
         assert!(!text.contains("WRONG") && !text.contains("not run"), "{text}");
     }
 }
+
+/// The worker's clock for GPUs, on records made by hand; where there is no Python, nothing is shown.
+#[test]
+fn the_workers_gpu_clock_reads_records() {
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/gpu_clock.py");
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
+    let python = std::process::Command::new("python3").args(["-B", tests, sources]).output();
+    let Ok(output) = python else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "right\n", "{}", report(&output));
+}
