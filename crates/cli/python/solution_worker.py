@@ -10,10 +10,10 @@
 On a GPU ("device" in "hello") the shared memory is the mirror of a block on the device, and a call is timed there:
 
     {"do": "hello", ..., "device": 0}                     -> {..., "gpu": {"timer": "cupti", "flush_bytes": 1, "cuda": "13.0"}}
-    {"do": "stage"}        shared memory to the device    -> {}
+    {"do": "stage", "guard": 1, "poison": 2}   inputs to the device, outputs full of poison in a sea of guards -> {}
     {"do": "call"}                                        -> {"time_ns": 1, "activities": ["..."], "late": false}
-    {"do": "fetch"}        the block as it was when the call's stream had ended, to shared memory -> {}
-    {"do": "settle"}       the block as it is now, to shared memory -> {}
+    {"do": "fetch", "all": true}               the block, or its outputs, when the call's stream had ended, to shared memory -> {}
+    {"do": "settle"}                           the block as it is now, to shared memory -> {}
 
     {"do": "end"}                                         -> {"replaced": ["time.time"]}
 
@@ -105,9 +105,9 @@ class Worker:
         (square @ square).sum().item()
         self.cold = torch.zeros(2 * torch.cuda.get_device_properties(ordinal).L2_cache_size, dtype=torch.uint8,
                                 device=self.device)
-        from gpu_clock import Clock
+        from gpu_clock import FILLS, Clock
         self.clock = Clock(self.cold.numel())
-        gpu = {"timer": self.clock.name, "flush_bytes": self.cold.numel(), "cuda": torch.version.cuda}
+        gpu = {"timer": self.clock.name, "flush_bytes": FILLS * self.cold.numel(), "cuda": torch.version.cuda}
         try:
             import triton
             gpu["triton"] = triton.__version__
@@ -157,6 +157,7 @@ class Worker:
             self.memory = mmap.mmap(file.fileno(), request["bytes"])
         self.shapes = shapes(request["sizes"])
         if self.device is not None:
+            self.outputs_from = request["outputs_from"]
             self.mirror()
         return {}
 
@@ -174,25 +175,29 @@ class Worker:
     def stream(self):
         return self.torch.cuda.current_stream(self.device).cuda_stream
 
-    def stage(self, _):
-        driver = self.clock.driver
-        driver.upload(self.block.data_ptr(), self.host.data_ptr(), self.host.nbytes, self.stream())
+    def stage(self, request):
+        driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
+        driver.upload(start, self.host.data_ptr(), self.outputs_from, stream)
+        driver.fill_words(start + self.outputs_from, request["guard"], (self.block.nbytes - self.outputs_from) // 4, stream)
+        for output in self.outputs:
+            if output.numel():
+                driver.fill_words(output.data_ptr(), request["poison"], output.numel(), stream)
         driver.reset_cache()
         driver.synchronize()
         return {}
 
-    def download(self, source):
-        driver = self.clock.driver
-        driver.download(self.host.data_ptr(), source.data_ptr(), self.host.nbytes, self.stream())
+    def download(self, source, first):
+        driver, amount = self.clock.driver, self.host.nbytes - first
+        driver.download(self.host.data_ptr() + first, source.data_ptr() + first, amount, self.stream())
         driver.synchronize()
         return {}
 
-    def fetch(self, _):
-        return self.download(self.snapshot)
+    def fetch(self, request):
+        return self.download(self.snapshot, 0 if request["all"] else self.outputs_from)
 
     def settle(self, _):
         self.clock.driver.synchronize()
-        return self.download(self.block)
+        return self.download(self.block, 0)
 
     def tensor(self, name, start):
         torch, shape = self.torch, self.shapes[name]

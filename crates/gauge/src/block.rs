@@ -1,8 +1,9 @@
 //! The judge's block of memory on a device, with its mirror in the host's memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, PinnedHostSlice, result};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, PinnedHostSlice, result, sys};
 use kernelproof_eval::judge::Span;
 use qkv_rope_op::{Dims, Inputs, Output, Outputs, Tensor, View, ViewMut};
 
@@ -46,27 +47,39 @@ impl Block {
         address
     }
 
-    /// Carries the host's side to the device.
+    /// Carries the first `elems` elements of the host's side to the device.
     ///
     /// # Errors
     /// When the driver fails.
-    pub(crate) fn upload(&mut self) -> Result<(), Error> {
+    pub(crate) fn upload(&mut self, elems: usize) -> Result<(), Error> {
         let (address, stream) = (self.address(), self.stream.clone());
         // SAFETY: both sides have the same length, and the copy is waited for below.
-        unsafe { result::memcpy_htod_async(address, self.host()?, stream.cu_stream()) }
+        unsafe { result::memcpy_htod_async(address, &self.host()?[..elems], stream.cu_stream()) }
             .map_err(driver("copying the block to the GPU"))?;
         stream.synchronize().map_err(driver("copying the block to the GPU"))
     }
 
-    /// Carries the device's side to the host, in the order of the stream: what other streams have not finished is not
-    /// waited for.
+    /// Fills elements of the device's side with these bits, in the order of the stream.
     ///
     /// # Errors
     /// When the driver fails.
-    pub(crate) fn download(&mut self) -> Result<(), Error> {
-        let (address, stream) = (self.address(), self.stream.clone());
+    pub(crate) fn fill(&mut self, range: Range<usize>, bits: u32) -> Result<(), Error> {
+        let address = self.address() + (range.start * size_of::<f32>()) as u64;
+        let elems = range.end.min(self.device.len()).saturating_sub(range.start);
+        // SAFETY: the range ends where the block does; the context is current, because the stream was used on this thread.
+        let filled = unsafe { sys::cuMemsetD32Async(address, bits, elems, self.stream.cu_stream()) };
+        filled.result().map_err(driver("poisoning outputs"))
+    }
+
+    /// Carries the device's side from element `first` on to the host, in the order of the stream: what other streams have
+    /// not finished is not waited for.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub(crate) fn download(&mut self, first: usize) -> Result<(), Error> {
+        let (address, stream) = (self.address() + (first * size_of::<f32>()) as u64, self.stream.clone());
         // SAFETY: as in `upload`.
-        unsafe { result::memcpy_dtoh_async(self.host()?, address, stream.cu_stream()) }
+        unsafe { result::memcpy_dtoh_async(&mut self.host()?[first..], address, stream.cu_stream()) }
             .map_err(driver("copying the block from the GPU"))?;
         stream.synchronize().map_err(driver("copying the block from the GPU"))
     }

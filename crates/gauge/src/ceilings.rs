@@ -123,7 +123,7 @@ fn own_rate(stopwatch: &Stopwatch) -> Result<f64, Error> {
         let values = inputs.tensor(tensor).unwrap_or_default();
         block.host()?[span.start..span.start + span.len].copy_from_slice(values);
     }
-    block.upload()?;
+    block.upload(layout.len_elems())?;
     let room = WorkspacePtr { address: address(stopwatch, &workspace), bytes: workspace.len() as u64 };
     let time_ns = shortest(stopwatch, || {
         let (inputs, mut outputs) = views(dims, block.address(), &layout.slots())?;

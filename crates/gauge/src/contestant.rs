@@ -91,7 +91,8 @@ impl<'s> CudaContestant<'s> {
         for (tensor, span) in Tensor::INPUTS.into_iter().zip(self.spans) {
             host[span.start..span.start + span.len].copy_from_slice(inputs.tensor(tensor).unwrap_or_default());
         }
-        block.upload()?;
+        let elems = block.host()?.len();
+        block.upload(elems)?;
         Ok(block)
     }
 
@@ -131,7 +132,7 @@ impl<'s> CudaContestant<'s> {
         self.stopwatch.wait()?;
         let mut outputs = OwnedOutputs::poisoned(&self.problem, 0);
         let block = &mut self.sets[0].block;
-        block.download()?;
+        block.download(self.spans[Tensor::INPUTS.len()].start)?;
         let host = block.host()?;
         for (tensor, span) in Tensor::OUTPUTS.into_iter().zip(self.spans.into_iter().skip(Tensor::INPUTS.len())) {
             if let Some(values) = outputs.tensor_mut(tensor) {

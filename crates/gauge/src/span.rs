@@ -39,17 +39,20 @@ impl Activity {
     }
 }
 
-/// Nanoseconds from the first to the last activity of a call, and all of them by name. `records` are those of a
-/// fill of `flush_bytes` that empties the caches, and of the call put on the stream after it.
+/// Nanoseconds from the first to the last activity of a call, and all of them by name. `records` are those of
+/// the fills that empty the caches, so many of so many bytes, and of the call put on the stream after them.
 ///
 /// # Errors
-/// [`Error::Records`] when there is not exactly one such fill, when nothing else was recorded, or when a record has no time.
-pub(crate) fn of_call(records: &[Activity], flush_bytes: u64) -> Result<(u64, Vec<String>), Error> {
+/// [`Error::Records`] when the fills are not all there, when nothing else was recorded, or when a record has no time.
+pub(crate) fn of_call(
+    records: &[Activity],
+    (fills, flush_bytes): (usize, u64),
+) -> Result<(u64, Vec<String>), Error> {
     let wrong = |why: String| Error::Records { why };
     let is_flush = |activity: &&Activity| activity.kind == Kind::Fill && activity.bytes == flush_bytes;
     let flushes = records.iter().filter(is_flush).count();
-    if flushes != 1 {
-        return Err(wrong(format!("found {flushes} fills of {flush_bytes} bytes, expected the one before the call")));
+    if flushes != fills {
+        return Err(wrong(format!("found {flushes} fills of {flush_bytes} bytes, expected the {fills} before the call")));
     }
     let call: Vec<&Activity> = records.iter().filter(|activity| !is_flush(activity)).collect();
     if let Some(untimed) = call.iter().find(|activity| activity.start_ns == 0 || activity.end_ns < activity.start_ns) {
@@ -79,20 +82,20 @@ mod tests {
             activity(Kind::Kernel, "prep", 0, 200, 245),
             activity(Kind::Copy, "DtoD", 8, 390, 450),
         ];
-        let (time_ns, names) = of_call(&records, 64).expect("it is a call");
+        let (time_ns, names) = of_call(&records, (1, 64)).expect("it is a call");
         assert_eq!((time_ns, names), (250, ["product", "prep", "copy of 8 bytes DtoD"].map(str::to_owned).to_vec()));
     }
 
     #[test]
     fn what_began_during_the_flush_counts() {
         let records = [activity(Kind::Fill, "", 64, 100, 199), activity(Kind::Kernel, "early", 0, 150, 300)];
-        assert_eq!(of_call(&records, 64).expect("it is a call").0, 150);
+        assert_eq!(of_call(&records, (1, 64)).expect("it is a call").0, 150);
     }
 
     #[test]
     fn records_that_show_no_call_are_refused() {
         let flush = activity(Kind::Fill, "", 64, 100, 199);
-        let why = |records: &[Activity]| of_call(records, 64).expect_err("it is no call").to_string();
+        let why = |records: &[Activity]| of_call(records, (1, 64)).expect_err("it is no call").to_string();
         assert!(why(std::slice::from_ref(&flush)).contains("did nothing"));
         assert!(why(&[activity(Kind::Kernel, "k", 0, 1, 2)]).contains("found 0 fills"));
         assert!(why(&[flush.clone(), flush.clone()]).contains("found 2 fills"));

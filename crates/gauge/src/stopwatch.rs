@@ -31,6 +31,11 @@ pub struct Taken {
     pub activities: Option<Vec<String>>,
 }
 
+/// The caches are emptied by zeroing twice their size. Doing so this many times keeps the device busy for about 0.8 ms, in
+/// which the host puts the whole call on the stream: what is timed is the device, and not how fast the host recovers from what
+/// the judge did to its caches.
+const FILLS: usize = 24;
+
 /// A GPU, a stream of its own, a buffer that empties its second-level cache, and a timer.
 #[derive(Debug)]
 pub struct Stopwatch {
@@ -82,12 +87,12 @@ impl Stopwatch {
         if self.recorder.is_some() { Self::CUPTI } else { Self::EVENTS }
     }
 
-    /// Bytes that are zeroed before each call: twice the second-level cache.
+    /// Bytes that are zeroed before each call: twice the second-level cache, several times.
     pub fn flush_bytes(&self) -> usize {
-        self.flush.len()
+        FILLS * self.flush.len()
     }
 
-    /// Resets what was set to stay in the cache, zeroes twice its size, and times what `call` puts on the stream after that. Waits
+    /// Resets what was set to stay in the cache, zeroes twice its size again and again, and times what `call` puts on the stream after that. Waits
     /// for the whole device.
     ///
     /// # Errors
@@ -109,7 +114,7 @@ impl Stopwatch {
         self.empty_caches()?;
         call()?;
         self.wait()?;
-        let (time_ns, activities) = span::of_call(&recorder.take()?, self.flush.len() as u64)?;
+        let (time_ns, activities) = span::of_call(&recorder.take()?, (FILLS, self.flush.len() as u64))?;
         Ok(Taken { time_ns, activities: Some(activities) })
     }
 
@@ -132,8 +137,11 @@ impl Stopwatch {
 
     fn empty_caches(&self) -> Result<(), Error> {
         let (address, _in_use) = self.flush.device_ptr(&self.stream);
-        // SAFETY: the range is the flush buffer, which nothing else uses.
-        let filled = unsafe { result::memset_d8_async(address, 0, self.flush.len(), self.stream.cu_stream()) };
-        filled.map_err(driver("zeroing the flush buffer"))
+        for _ in 0..FILLS {
+            // SAFETY: the range is the flush buffer, which nothing else uses.
+            let filled = unsafe { result::memset_d8_async(address, 0, self.flush.len(), self.stream.cu_stream()) };
+            filled.map_err(driver("zeroing the flush buffer"))?;
+        }
+        Ok(())
     }
 }

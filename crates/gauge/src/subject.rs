@@ -6,7 +6,7 @@ use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
 use kernelproof_eval::measure::Clock;
 use qkv_rope_cuda::plan::Layout as Dense;
 use qkv_rope_cuda::{Executor, WorkspacePtr};
-use qkv_rope_op::Problem;
+use qkv_rope_op::{Problem, Tensor};
 
 use crate::block::{Block, views};
 use crate::error::{Error, driver};
@@ -26,6 +26,8 @@ struct Prepared {
     executor: Executor,
     workspace: CudaSlice<u8>,
     block: Block,
+    /// Where the room of the outputs begins, after that of the inputs.
+    outputs_from: usize,
 }
 
 impl<'s> CudaSubject<'s> {
@@ -54,7 +56,8 @@ impl Prepared {
         let workspace = workspace(stopwatch, &executor)?;
         let block = Block::new(stopwatch.stream(), layout.len_elems())?;
         stopwatch.wait()?;
-        Ok(Self { problem: *problem, executor, workspace, block })
+        let outputs_from = layout.slots()[Tensor::INPUTS.len()].start;
+        Ok(Self { problem: *problem, executor, workspace, block, outputs_from })
     }
 
     fn enqueue(&self, stopwatch: &Stopwatch, places: &Places) -> Result<(), Error> {
@@ -75,8 +78,14 @@ impl Subject for CudaSubject<'_> {
         Ok(())
     }
 
-    fn stage(&mut self) -> Result<(), Fault> {
-        Ok(self.prepared()?.block.upload()?)
+    fn stage(&mut self, places: &Places) -> Result<(), Fault> {
+        let prepared = self.prepared()?;
+        prepared.block.upload(prepared.outputs_from)?;
+        prepared.block.fill(prepared.outputs_from..usize::MAX, Places::GUARD)?;
+        for span in places.spans().into_iter().skip(Tensor::INPUTS.len()) {
+            prepared.block.fill(span.start..span.start + span.len, Places::POISON)?;
+        }
+        Ok(())
     }
 
     fn memory(&mut self) -> &mut [f32] {
@@ -92,8 +101,9 @@ impl Subject for CudaSubject<'_> {
         Ok(time_ns)
     }
 
-    fn collect(&mut self) -> Result<(), Fault> {
-        Ok(self.prepared()?.block.download()?)
+    fn collect(&mut self, all: bool) -> Result<(), Fault> {
+        let prepared = self.prepared()?;
+        Ok(prepared.block.download(if all { 0 } else { prepared.outputs_from })?)
     }
 
     fn activities(&self) -> Option<Vec<String>> {
@@ -104,7 +114,7 @@ impl Subject for CudaSubject<'_> {
         let stopwatch = self.stopwatch;
         if let Some(prepared) = &mut self.prepared {
             // An error here was an error before, when the call was made.
-            drop(stopwatch.wait().and_then(|()| prepared.block.download()));
+            drop(stopwatch.wait().and_then(|()| prepared.block.download(0)));
         }
     }
 }

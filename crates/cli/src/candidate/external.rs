@@ -14,7 +14,7 @@ use kernelproof_eval::evaluation::Status;
 use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
 use kernelproof_eval::measure::Clock;
 use kernelproof_gauge::Stopwatch;
-use qkv_rope_op::{Pairing, Problem};
+use qkv_rope_op::{Pairing, Problem, Tensor};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -210,11 +210,11 @@ impl External {
     }
 
     /// One of the steps that only a GPU needs.
-    fn on_gpu(&mut self, step: &str) -> Result<(), Fault> {
+    fn on_gpu(&mut self, step: &Value) -> Result<(), Fault> {
         if self.limits.gpu.is_none() {
             return Ok(());
         }
-        let _: Value = self.ask(&json!({ "do": step }), self.limits.call)?;
+        let _: Value = self.ask(step, self.limits.call)?;
         Ok(())
     }
 
@@ -312,7 +312,10 @@ impl Subject for External {
         let memory = memory.map_err(|error| inconclusive(format!("no shared memory: {error}")))?;
         let (path, bytes) = (memory.path(), memory.len_bytes());
         self.memory = Some(memory);
-        let request = json!({"do": "case", "path": path, "bytes": bytes, "sizes": problem.dims});
+        let outputs_from = layout.slots()[Tensor::INPUTS.len()].start * size_of::<f32>();
+        let request = json!({
+            "do": "case", "path": path, "bytes": bytes, "sizes": problem.dims, "outputs_from": outputs_from,
+        });
         let _: Value = self.ask(&request, self.limits.call)?;
         Ok(())
     }
@@ -327,8 +330,8 @@ impl Subject for External {
         self.memory.as_mut().map_or(&mut [], Shared::elems)
     }
 
-    fn stage(&mut self) -> Result<(), Fault> {
-        self.on_gpu("stage")
+    fn stage(&mut self, _: &Places) -> Result<(), Fault> {
+        self.on_gpu(&json!({"do": "stage", "guard": Places::GUARD, "poison": Places::POISON}))
     }
 
     fn call(&mut self, _: &Places, _: &dyn Clock) -> Result<u64, Fault> {
@@ -341,8 +344,8 @@ impl Subject for External {
         answer.map(|(_, time_ns)| time_ns).map_err(|error| self.fault(error))
     }
 
-    fn collect(&mut self) -> Result<(), Fault> {
-        self.on_gpu("fetch")
+    fn collect(&mut self, all: bool) -> Result<(), Fault> {
+        self.on_gpu(&json!({"do": "fetch", "all": all}))
     }
 
     fn activities(&self) -> Option<Vec<String>> {
@@ -354,7 +357,7 @@ impl Subject for External {
         std::thread::sleep(SETTLE);
         self.running.worker.freeze();
         // A worker that cannot answer has been dealt with where it failed first.
-        drop(self.on_gpu("settle"));
+        drop(self.on_gpu(&json!({"do": "settle"})));
     }
 
     fn end(&mut self) -> Result<(), Fault> {
@@ -410,9 +413,9 @@ mod tests {
         assert_eq!(external.gpu_clock().map(|clock| (clock.timer(), clock.flush_bytes)), Some((Stopwatch::CUPTI, 7)));
         let problem = Problem::new(qkv_rope_op::Dims::new(1, 2, 4, 2, 1, 4).expect("valid"));
         external.begin(&problem, &Layout::new(problem.dims))?;
-        external.stage()?;
+        external.on_gpu(&json!({"do": "stage"}))?;
         let time_ns = external.call_on_gpu()?;
-        external.collect()?;
+        external.collect(false)?;
         assert_eq!(external.activities(), Some(vec!["k".to_owned()]));
         Ok(time_ns)
     }

@@ -34,7 +34,7 @@ flush, snapshot = (FLUSH, 8, 10, 20), (SNAPSHOT, 4, 90_000, 90_010)
 
 
 def of_call(*records):
-    return gpu_clock.of_call(records, FLUSH, SNAPSHOT)
+    return gpu_clock.of_call(records, FLUSH, 1, SNAPSHOT)
 
 
 assert of_call(flush, ("b", 0, 50, 80_000), ("a", 0, 21, 40), snapshot) == (79_979, ["b", "a"], False)

@@ -96,6 +96,13 @@ fn tensors() -> [Tensor; 13] {
 }
 
 impl Places {
+    /// Bits around outputs before a call.
+    pub const GUARD: u32 = GUARD;
+    /// Bits of outputs before a call.
+    pub const POISON: u32 = POISON.to_bits();
+    /// Elements of a guard on either side.
+    pub const GUARD_ELEMS: usize = GUARD_ELEMS;
+
     /// Where each tensor is, in the order of the contract.
     pub fn spans(&self) -> [Span; 13] {
         self.spans

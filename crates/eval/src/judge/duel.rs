@@ -49,7 +49,7 @@ pub fn duel(
             let side = (turn + call as usize) % SIDES;
             let blame = |fault| (side, fault);
             let turns = &mut sides[side];
-            let (time_ns, failures) = turns.call(inputs, bench).map_err(blame)?;
+            let (time_ns, failures) = turns.call(inputs, bench, false).map_err(blame)?;
             timing::look(turns, inputs, call, &failures).map_err(blame)?;
             if call >= rules.warmup_calls {
                 duel.samples_ns[side].push(time_ns);

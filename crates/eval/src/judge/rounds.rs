@@ -24,7 +24,7 @@ pub(super) fn check(
         let full = index == 0 && !rules.quick;
         let depth = if full { Depth::Full } else { Depth::Sampled { seed: turns.rng.random_range(0..SEEDS) } };
         let inputs = OwnedInputs::generate(turns.problem.dims, Recipe::Benchmark, seed);
-        let (_, mut failures) = turns.call(&inputs, bench)?;
+        let (_, mut failures) = turns.call(&inputs, bench, true)?;
         go_on(bench)?;
         let agreements = compare(turns, &inputs, depth, &mut failures)?;
         let mut round = Round { seed, depth, agreements, repeatable: None, failures };
@@ -60,7 +60,7 @@ pub(super) fn compare(
 /// Whether a second call on the same inputs, elsewhere in memory, gives the same bits.
 fn repeats(turns: &mut Turns<'_>, inputs: &OwnedInputs, bench: &mut Bench<'_>) -> Result<bool, Fault> {
     let first = turns.outputs.clone();
-    let (_, failures) = turns.call(inputs, bench)?;
+    let (_, failures) = turns.call(inputs, bench, true)?;
     if !failures.is_empty() {
         return Err(turns.fault(&failures, Status::WrongValues));
     }

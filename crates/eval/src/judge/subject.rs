@@ -32,11 +32,13 @@ pub trait Subject {
         Ok(())
     }
 
-    /// Untimed work once the tensors are in place, such as carrying the block to a device and emptying its caches.
+    /// Untimed work once the tensors are in place, such as carrying the inputs to a device and poisoning the outputs there,
+    /// as [`Places::POISON`] and [`Places::GUARD`] say.
     ///
     /// # Errors
     /// When it could not.
-    fn stage(&mut self) -> Result<(), Fault> {
+    fn stage(&mut self, places: &Places) -> Result<(), Fault> {
+        let _ = places;
         Ok(())
     }
 
@@ -50,11 +52,12 @@ pub trait Subject {
     fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault>;
 
     /// Untimed work right after a call that makes the block hold what the call left, such as carrying it back from a
-    /// device in the order of its stream.
+    /// device in the order of its stream: all of it, or the outputs and what is around them.
     ///
     /// # Errors
     /// When it could not.
-    fn collect(&mut self) -> Result<(), Fault> {
+    fn collect(&mut self, all: bool) -> Result<(), Fault> {
+        let _ = all;
         Ok(())
     }
 
@@ -84,8 +87,8 @@ impl<S: Subject + ?Sized> Subject for &mut S {
         (**self).point(places)
     }
 
-    fn stage(&mut self) -> Result<(), Fault> {
-        (**self).stage()
+    fn stage(&mut self, places: &Places) -> Result<(), Fault> {
+        (**self).stage(places)
     }
 
     fn memory(&mut self) -> &mut [f32] {
@@ -96,8 +99,8 @@ impl<S: Subject + ?Sized> Subject for &mut S {
         (**self).call(places, clock)
     }
 
-    fn collect(&mut self) -> Result<(), Fault> {
-        (**self).collect()
+    fn collect(&mut self, all: bool) -> Result<(), Fault> {
+        (**self).collect(all)
     }
 
     fn activities(&self) -> Option<Vec<String>> {

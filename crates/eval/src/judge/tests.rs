@@ -18,6 +18,8 @@ enum Habit {
     Late,
     /// Writes past an output.
     Outside,
+    /// Makes its device do something else from this call on.
+    OtherActivitiesFrom(u32),
     /// Ends at this call.
     CrashesAt(u32),
 }
@@ -90,6 +92,11 @@ impl Subject for Exact {
         Ok((clock.now_ns() - start_ns).max(1) * fastest_ns)
     }
 
+    fn activities(&self) -> Option<Vec<String>> {
+        let Habit::OtherActivitiesFrom(call) = self.habit else { return None };
+        Some(vec!["prep".to_owned(), if self.calls >= call { "cheat" } else { "product" }.to_owned()])
+    }
+
     fn settle(&mut self) {
         if let (Some(places), Some(problem)) = (self.unwritten, self.problem) {
             let (inputs, mut outputs) = places.views(problem.dims, &mut self.memory);
@@ -155,6 +162,17 @@ fn each_habit_gets_its_status() {
     assert_eq!(status(Habit::Late), Status::LateOutput);
     assert_eq!(status(Habit::Outside), Status::WrittenOutside);
     assert_eq!(status(Habit::CrashesAt(30)), Status::Crashed);
+    assert_eq!(status(Habit::OtherActivitiesFrom(30)), Status::Inconclusive);
+}
+
+#[test]
+fn what_every_timed_call_did_is_in_the_result() {
+    // Compiling in the first call may do other things.
+    let result = judged_with(Habit::OtherActivitiesFrom(2), &Rules::full(200, 9), 1000);
+    let activities = result.activities.expect("they are known");
+    assert_eq!(activities.iter().collect::<Vec<_>>(), [("cheat", 1), ("prep", 1)]);
+    let looks: Vec<u32> = result.telemetry.iter().map(|telemetry| telemetry.after_calls).collect();
+    assert_eq!(looks, [0, 10, 20, 30, 40, 50]);
 }
 
 #[test]

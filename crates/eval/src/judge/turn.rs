@@ -28,15 +28,21 @@ impl<'s> Turns<'s> {
         Self { subject, problem, layout, rng: ChaCha8Rng::seed_from_u64(secret_seed), outputs, places: None }
     }
 
-    /// Makes one call; its time in ns, and what it did that no call may do.
-    pub(super) fn call(&mut self, inputs: &OwnedInputs, bench: &mut Bench<'_>) -> Result<(u64, Vec<Failure>), Fault> {
+    /// Makes one call; its time in ns, and what it did that no call may do. Inputs that lie on a device are held against what
+    /// they were only if `all` of its block is carried back.
+    pub(super) fn call(
+        &mut self,
+        inputs: &OwnedInputs,
+        bench: &mut Bench<'_>,
+        all: bool,
+    ) -> Result<(u64, Vec<Failure>), Fault> {
         let places = self.layout.draw(&mut self.rng);
         self.subject.point(&places)?;
         places.fill(self.subject.memory(), inputs);
-        self.subject.stage()?;
+        self.subject.stage(&places)?;
         bench.flush.flush();
         let time_ns = self.subject.call(&places, bench.clock)?;
-        self.subject.collect()?;
+        self.subject.collect(all)?;
         let memory = self.subject.memory();
         places.collect(memory, &mut self.outputs);
         let changed = places.changed_input(memory, inputs).map(|tensor| Failure::InputChanged { tensor });
