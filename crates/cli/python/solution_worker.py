@@ -11,8 +11,10 @@ On a GPU ("device" in "hello") the shared memory is the mirror of a block on the
 
     {"do": "hello", ..., "device": 0}                     -> {..., "gpu": {"timer": "cupti", "flush_bytes": 1, "cuda": "13.0"}}
     {"do": "stage", "guard": 1, "poison": 2}   inputs to the device, outputs full of poison in a sea of guards -> {}
+    {"do": "keep", "slot": 0}                  keeps the inputs that were staged -> {}
+    {"do": "compose", "copies": [[slot, from, to, bytes]], ...}   as stage, from what was kept -> {}
     {"do": "call"}                                        -> {"time_ns": 1, "activities": ["..."], "late": false}
-    {"do": "fetch", "all": true}               the block, or its outputs, when the call's stream had ended, to shared memory -> {}
+    {"do": "fetch", "bytes": [0, 1000]}        a part of the block, as it was when the call's stream had ended, to shared memory -> {}
     {"do": "settle"}                           the block as it is now, to shared memory -> {}
 
     {"do": "end"}                                         -> {"replaced": ["time.time"]}
@@ -67,6 +69,7 @@ class Worker:
         self.genuine = []
         self.device = self.clock = None
         self.block = self.snapshot = self.cold = self.host = None
+        self.kept, self.outputs_from, self.pinned = {}, 0, False
 
     def hello(self, request):
         try:
@@ -152,7 +155,10 @@ class Worker:
         if self.host is not None and self.pinned:
             self.clock.driver.unregister(self.host.data_ptr())
         self.memory = self.block = self.snapshot = self.host = None
+        self.kept = {}
         gc.collect()
+        # What is there stays there; looking through all of PyTorch after every call would take a tenth of a second.
+        gc.freeze()
         with open(request["path"], "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), request["bytes"])
         self.shapes = shapes(request["sizes"])
@@ -178,6 +184,21 @@ class Worker:
     def stage(self, request):
         driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
         driver.upload(start, self.host.data_ptr(), self.outputs_from, stream)
+        return self.poison(request)
+
+    def keep(self, request):
+        self.kept[request["slot"]] = self.block[:self.outputs_from // 4].clone()
+        return {}
+
+    def compose(self, request):
+        driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
+        kept = {slot: block.data_ptr() for slot, block in self.kept.items()}
+        for slot, source, target, amount in request["copies"]:
+            driver.copy(start + target, kept[slot] + source, amount, stream)
+        return self.poison(request)
+
+    def poison(self, request):
+        driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
         driver.fill_words(start + self.outputs_from, request["guard"], (self.block.nbytes - self.outputs_from) // 4, stream)
         for output in self.outputs:
             if output.numel():
@@ -186,18 +207,18 @@ class Worker:
         driver.synchronize()
         return {}
 
-    def download(self, source, first):
-        driver, amount = self.clock.driver, self.host.nbytes - first
+    def download(self, source, first, end):
+        driver, amount = self.clock.driver, min(end, self.host.nbytes) - first
         driver.download(self.host.data_ptr() + first, source.data_ptr() + first, amount, self.stream())
         driver.synchronize()
         return {}
 
     def fetch(self, request):
-        return self.download(self.snapshot, 0 if request["all"] else self.outputs_from)
+        return self.download(self.snapshot, *request["bytes"])
 
     def settle(self, _):
         self.clock.driver.synchronize()
-        return self.download(self.block, 0)
+        return self.download(self.block, 0, self.host.nbytes)
 
     def tensor(self, name, start):
         torch, shape = self.torch, self.shapes[name]
@@ -263,4 +284,4 @@ class Worker:
 if __name__ == "__main__":
     worker = Worker()
     serve({name: getattr(worker, name) for name in (
-        "hello", "load", "case", "at", "stage", "call", "fetch", "settle", "nothing", "end")})
+        "hello", "load", "case", "at", "stage", "keep", "compose", "call", "fetch", "settle", "nothing", "end")})

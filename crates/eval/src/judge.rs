@@ -15,7 +15,8 @@ mod turn;
 
 pub use arena::{Layout, Places, Span};
 pub use duel::{Duel, SIDES, duel};
-pub use subject::{Fault, InProcess, Subject};
+pub use contents::{Mixture, Run};
+pub use subject::{Extent, Fault, InProcess, Subject};
 
 use std::ops::ControlFlow;
 

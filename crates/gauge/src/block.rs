@@ -71,15 +71,16 @@ impl Block {
         filled.result().map_err(driver("poisoning outputs"))
     }
 
-    /// Carries the device's side from element `first` on to the host, in the order of the stream: what other streams have
+    /// Carries elements of the device's side to the host, in the order of the stream: what other streams have
     /// not finished is not waited for.
     ///
     /// # Errors
     /// When the driver fails.
-    pub(crate) fn download(&mut self, first: usize) -> Result<(), Error> {
-        let (address, stream) = (self.address() + (first * size_of::<f32>()) as u64, self.stream.clone());
+    pub(crate) fn download(&mut self, elems: Range<usize>) -> Result<(), Error> {
+        let (address, stream) = (self.address() + (elems.start * size_of::<f32>()) as u64, self.stream.clone());
+        let end = elems.end.min(self.device.len());
         // SAFETY: as in `upload`.
-        unsafe { result::memcpy_dtoh_async(&mut self.host()?[first..], address, stream.cu_stream()) }
+        unsafe { result::memcpy_dtoh_async(&mut self.host()?[elems.start..end], address, stream.cu_stream()) }
             .map_err(driver("copying the block from the GPU"))?;
         stream.synchronize().map_err(driver("copying the block from the GPU"))
     }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaSlice, DevicePtr, result};
+use cudarc::driver::result;
 use half::f16;
 use kernelproof_eval::evaluation::{Ceiling, Origin, Resource};
 use qkv_rope_cuda::plan::Layout as Dense;
@@ -14,6 +14,7 @@ use crate::block::{Block, views};
 use crate::cublas::Cublas;
 use crate::error::{Error, driver};
 use crate::stopwatch::Stopwatch;
+use crate::subject::address;
 
 /// Samples of each figure; the best counts, because a ceiling is not a typical value.
 const SAMPLES: usize = 9;
@@ -73,15 +74,10 @@ fn shortest(stopwatch: &Stopwatch, run: impl Fn() -> Result<(), Error>) -> Resul
     Ok(shortest_ns)
 }
 
-fn address<T>(stopwatch: &Stopwatch, memory: &CudaSlice<T>) -> u64 {
-    let (address, _in_use) = memory.device_ptr(stopwatch.stream());
-    address
-}
-
 fn copy_rate(stopwatch: &Stopwatch) -> Result<f64, Error> {
     let room = || stopwatch.stream().alloc_zeros::<u8>(COPY_BYTES).map_err(driver("allocating room for a copy"));
     let (from, to) = (room()?, room()?);
-    let (source, target) = (address(stopwatch, &from), address(stopwatch, &to));
+    let (source, target) = (address(&from, stopwatch.stream()), address(&to, stopwatch.stream()));
     let stream = stopwatch.stream().cu_stream();
     let time_ns = shortest(stopwatch, || {
         // SAFETY: both ranges are local to this function, which waits for the copy.
@@ -103,7 +99,7 @@ fn library_rate(stopwatch: &Stopwatch) -> Result<f64, Error> {
     let room = |what| stream.clone_htod(&contents).map_err(driver(what));
     let (a, b) = (room("allocating an operand")?, room("allocating an operand")?);
     let c = stream.alloc_zeros::<f32>(EXTENT * EXTENT).map_err(driver("allocating a product"))?;
-    let places = [address(stopwatch, &a), address(stopwatch, &b), address(stopwatch, &c)];
+    let places = [address(&a, stream), address(&b, stream), address(&c, stream)];
     let time_ns = shortest(stopwatch, || {
         // SAFETY: the three matrices have the extent, and live until `shortest` has waited.
         unsafe { cublas.product(EXTENT as c_int, places) }
@@ -124,7 +120,7 @@ fn own_rate(stopwatch: &Stopwatch) -> Result<f64, Error> {
         block.host()?[span.start..span.start + span.len].copy_from_slice(values);
     }
     block.upload(layout.len_elems())?;
-    let room = WorkspacePtr { address: address(stopwatch, &workspace), bytes: workspace.len() as u64 };
+    let room = WorkspacePtr { address: address(&workspace, stopwatch.stream()), bytes: workspace.len() as u64 };
     let time_ns = shortest(stopwatch, || {
         let (inputs, mut outputs) = views(dims, block.address(), &layout.slots())?;
         // SAFETY: block and workspace live until `shortest` has waited.

@@ -1,7 +1,7 @@
 //! The CUDA backend as a contestant of `bench`: fixed addresses, so that a call can be a CUDA graph.
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr};
+use cudarc::driver::{CudaGraph, CudaSlice};
 use kernelproof_eval::judge::Span;
 use kernelproof_eval::measure::{Clock, Contestant, Reason};
 use qkv_rope_cuda::plan::Layout as Dense;
@@ -11,7 +11,7 @@ use qkv_rope_op::{OwnedInputs, OwnedOutputs, Problem, Tensor};
 use crate::block::{Block, views};
 use crate::error::{Error, driver};
 use crate::stopwatch::Stopwatch;
-use crate::subject::workspace;
+use crate::subject::{address, workspace};
 
 /// How a call reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl<'s> CudaContestant<'s> {
     fn enqueue(&self, set: usize) -> Result<(), Error> {
         let (inputs, mut outputs) = views(self.problem.dims, self.sets[set].block.address(), &self.spans)?;
         let stream = self.stopwatch.stream();
-        let (address, _in_use) = self.workspace.device_ptr(stream);
+        let address = address(&self.workspace, stream);
         let workspace = WorkspacePtr { address, bytes: self.workspace.len() as u64 };
         // SAFETY: block and workspace are this contestant's own and live until the stopwatch has waited for the device.
         Ok(unsafe { self.executor.enqueue(&inputs, &mut outputs, workspace, stream.cu_stream()) }?)
@@ -132,7 +132,7 @@ impl<'s> CudaContestant<'s> {
         self.stopwatch.wait()?;
         let mut outputs = OwnedOutputs::poisoned(&self.problem, 0);
         let block = &mut self.sets[0].block;
-        block.download(self.spans[Tensor::INPUTS.len()].start)?;
+        block.download(self.spans[Tensor::INPUTS.len()].start..usize::MAX)?;
         let host = block.host()?;
         for (tensor, span) in Tensor::OUTPUTS.into_iter().zip(self.spans.into_iter().skip(Tensor::INPUTS.len())) {
             if let Some(values) = outputs.tensor_mut(tensor) {

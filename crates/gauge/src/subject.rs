@@ -1,8 +1,8 @@
 //! The CUDA backend as the judge sees it.
 
-use cudarc::driver::{CudaSlice, DevicePtr};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result};
 use kernelproof_eval::evaluation::Status;
-use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
+use kernelproof_eval::judge::{Extent, Fault, Layout, Mixture, Places, Run, Subject};
 use kernelproof_eval::measure::Clock;
 use qkv_rope_cuda::plan::Layout as Dense;
 use qkv_rope_cuda::{Executor, WorkspacePtr};
@@ -28,6 +28,8 @@ struct Prepared {
     block: Block,
     /// Where the room of the outputs begins, after that of the inputs.
     outputs_from: usize,
+    /// Inputs of earlier stages, by slot, with their places.
+    kept: Vec<Option<(CudaSlice<f32>, Places)>>,
 }
 
 impl<'s> CudaSubject<'s> {
@@ -42,12 +44,22 @@ impl<'s> CudaSubject<'s> {
     }
 }
 
+/// Where memory is; events that would order its use are off, because all of it is used on one stream.
+pub(crate) fn address<T>(memory: &CudaSlice<T>, stream: &CudaStream) -> u64 {
+    let (address, _in_use) = memory.device_ptr(stream);
+    address
+}
+
 /// A workspace for an executor, full of NaN: what a call reads of it, it must have written.
 pub(crate) fn workspace(stopwatch: &Stopwatch, executor: &Executor) -> Result<CudaSlice<u8>, Error> {
     let bytes = usize::try_from(executor.workspace_bytes()).unwrap_or(usize::MAX).max(1);
     let stream = stopwatch.stream();
-    let poison = vec![u8::MAX; bytes];
-    stream.clone_htod(&poison).map_err(driver("allocating the workspace"))
+    let room = stream.alloc_zeros::<u8>(bytes).map_err(driver("allocating the workspace"))?;
+    let address = address(&room, stream);
+    // SAFETY: the range is the room that was just made.
+    unsafe { result::memset_d8_async(address, u8::MAX, bytes, stream.cu_stream()) }
+        .map_err(driver("poisoning the workspace"))?;
+    Ok(room)
 }
 
 impl Prepared {
@@ -57,12 +69,53 @@ impl Prepared {
         let block = Block::new(stopwatch.stream(), layout.len_elems())?;
         stopwatch.wait()?;
         let outputs_from = layout.slots()[Tensor::INPUTS.len()].start;
-        Ok(Self { problem: *problem, executor, workspace, block, outputs_from })
+        Ok(Self { problem: *problem, executor, workspace, block, outputs_from, kept: (0..Mixture::SLOTS).map(|_| None).collect() })
+    }
+
+    /// Fills outputs with poison and everything around them with guards.
+    fn poison(&mut self, places: &Places) -> Result<(), Error> {
+        self.block.fill(self.outputs_from..usize::MAX, Places::GUARD)?;
+        let outputs = places.spans().into_iter().skip(Tensor::INPUTS.len());
+        outputs.into_iter().try_for_each(|span| self.block.fill(span.start..span.start + span.len, Places::POISON))
+    }
+
+    fn keep(&mut self, stopwatch: &Stopwatch, slot: usize, places: &Places) -> Result<(), Error> {
+        let stream = stopwatch.stream();
+        let room = stream.alloc_zeros::<f32>(self.outputs_from.max(1)).map_err(driver("allocating a kept set"))?;
+        let to = address(&room, stream);
+        let bytes = self.outputs_from * size_of::<f32>();
+        // SAFETY: both ranges have as many bytes and are this subject's own.
+        unsafe { result::memcpy_dtod_async(to, self.block.address(), bytes, stream.cu_stream()) }
+            .map_err(driver("keeping a set"))?;
+        stopwatch.wait()?;
+        if let Some(place) = self.kept.get_mut(slot) {
+            *place = Some((room, *places));
+        }
+        Ok(())
+    }
+
+    fn compose(&mut self, stopwatch: &Stopwatch, places: &Places, mixture: &Mixture) -> Result<(), Error> {
+        stopwatch.gpu().context().bind_to_thread().map_err(driver("making the context current"))?;
+        let stream = stopwatch.stream();
+        for Run { slot, input, elems } in mixture.runs() {
+            let Some((kept, kept_places)) = self.kept.get(slot).and_then(Option::as_ref) else {
+                return Err(Error::Records { why: "a set that was not kept is asked for".to_owned() });
+            };
+            let at = |base: u64, places: &Places| {
+                base + ((places.spans()[input].start + elems.start) * size_of::<f32>()) as u64
+            };
+            let (from, to) = (at(address(kept, stream), kept_places), at(self.block.address(), places));
+            let bytes = elems.len() * size_of::<f32>();
+            // SAFETY: places are inside the block, of which a kept set has all inputs.
+            unsafe { result::memcpy_dtod_async(to, from, bytes, stream.cu_stream()) }
+                .map_err(driver("putting inputs together"))?;
+        }
+        Ok(())
     }
 
     fn enqueue(&self, stopwatch: &Stopwatch, places: &Places) -> Result<(), Error> {
         let (inputs, mut outputs) = views(self.problem.dims, self.block.address(), &places.spans())?;
-        let (address, _in_use) = self.workspace.device_ptr(stopwatch.stream());
+        let address = address(&self.workspace, stopwatch.stream());
         let workspace = WorkspacePtr { address, bytes: self.workspace.len() as u64 };
         // SAFETY: the block has room for every place that its layout gives, and lives, with the workspace, until the
         // stopwatch has waited for the device.
@@ -81,11 +134,23 @@ impl Subject for CudaSubject<'_> {
     fn stage(&mut self, places: &Places) -> Result<(), Fault> {
         let prepared = self.prepared()?;
         prepared.block.upload(prepared.outputs_from)?;
-        prepared.block.fill(prepared.outputs_from..usize::MAX, Places::GUARD)?;
-        for span in places.spans().into_iter().skip(Tensor::INPUTS.len()) {
-            prepared.block.fill(span.start..span.start + span.len, Places::POISON)?;
-        }
-        Ok(())
+        Ok(prepared.poison(places)?)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        let stopwatch = self.stopwatch;
+        Ok(self.prepared()?.keep(stopwatch, slot, places)?)
+    }
+
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        let stopwatch = self.stopwatch;
+        let prepared = self.prepared()?;
+        prepared.compose(stopwatch, places, mixture)?;
+        Ok(prepared.poison(places)?)
     }
 
     fn memory(&mut self) -> &mut [f32] {
@@ -101,9 +166,14 @@ impl Subject for CudaSubject<'_> {
         Ok(time_ns)
     }
 
-    fn collect(&mut self, all: bool) -> Result<(), Fault> {
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
         let prepared = self.prepared()?;
-        Ok(prepared.block.download(if all { 0 } else { prepared.outputs_from })?)
+        let range = match extent {
+            Extent::All => 0..usize::MAX,
+            Extent::Outputs => prepared.outputs_from..usize::MAX,
+            Extent::One(tensor) => places.watched(tensor),
+        };
+        Ok(prepared.block.download(range)?)
     }
 
     fn activities(&self) -> Option<Vec<String>> {
@@ -114,7 +184,7 @@ impl Subject for CudaSubject<'_> {
         let stopwatch = self.stopwatch;
         if let Some(prepared) = &mut self.prepared {
             // An error here was an error before, when the call was made.
-            drop(stopwatch.wait().and_then(|()| prepared.block.download(0)));
+            drop(stopwatch.wait().and_then(|()| prepared.block.download(0..usize::MAX)));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kernelproof_eval::evaluation::Status;
-use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
+use kernelproof_eval::judge::{Extent, Fault, Layout, Mixture, Places, Run, Subject};
 use kernelproof_eval::measure::Clock;
 use kernelproof_gauge::Stopwatch;
 use qkv_rope_op::{Pairing, Problem, Tensor};
@@ -66,6 +66,10 @@ pub(crate) struct External {
     handshake_ns: Vec<u64>,
     /// What the last call made the GPU do.
     activities: Option<Vec<String>>,
+    /// Places of inputs that the worker keeps, by slot.
+    kept: Vec<Option<Places>>,
+    /// Where the room of the outputs begins in the block.
+    outputs_from: usize,
 }
 
 #[derive(Debug)]
@@ -160,7 +164,7 @@ impl External {
     pub(crate) fn start(solution: Solution, limits: Limits) -> anyhow::Result<Self> {
         let mut running = Running::start(&limits)?;
         let handshake_ns = handshakes(&mut running.worker).map_err(Failure::from)?;
-        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns, activities: None })
+        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns, activities: None, kept: Vec::new(), outputs_from: 0 })
     }
 
     /// Its file.
@@ -312,7 +316,8 @@ impl Subject for External {
         let memory = memory.map_err(|error| inconclusive(format!("no shared memory: {error}")))?;
         let (path, bytes) = (memory.path(), memory.len_bytes());
         self.memory = Some(memory);
-        let outputs_from = layout.slots()[Tensor::INPUTS.len()].start * size_of::<f32>();
+        self.outputs_from = layout.slots()[Tensor::INPUTS.len()].start;
+        let outputs_from = self.outputs_from * size_of::<f32>();
         let request = json!({
             "do": "case", "path": path, "bytes": bytes, "sizes": problem.dims, "outputs_from": outputs_from,
         });
@@ -344,8 +349,42 @@ impl Subject for External {
         answer.map(|(_, time_ns)| time_ns).map_err(|error| self.fault(error))
     }
 
-    fn collect(&mut self, all: bool) -> Result<(), Fault> {
-        self.on_gpu(&json!({"do": "fetch", "all": all}))
+    fn is_remote(&self) -> bool {
+        self.limits.gpu.is_some()
+    }
+
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        self.on_gpu(&json!({"do": "keep", "slot": slot}))?;
+        self.kept.resize((slot + 1).max(self.kept.len()), None);
+        self.kept[slot] = Some(*places);
+        Ok(())
+    }
+
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        let byte = |places: &Places, run: &Run| (places.spans()[run.input].start + run.elems.start) * size_of::<f32>();
+        let copy = |run: Run| {
+            let kept = self.kept.get(run.slot)?.as_ref()?;
+            Some([run.slot, byte(kept, &run), byte(places, &run), run.elems.len() * size_of::<f32>()])
+        };
+        let Some(copies) = mixture.runs().into_iter().map(copy).collect::<Option<Vec<_>>>() else {
+            return Err(inconclusive("a set that was not kept is asked for".to_owned()));
+        };
+        self.on_gpu(&json!({"do": "compose", "copies": copies, "guard": Places::GUARD, "poison": Places::POISON}))
+    }
+
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
+        let outputs = self.outputs_from;
+        let elems = match extent {
+            Extent::All => [0, usize::MAX],
+            Extent::Outputs => [outputs, usize::MAX],
+            Extent::One(tensor) => {
+                let watched = places.watched(tensor);
+                [watched.start, watched.end]
+            }
+        };
+        // A number that every JSON reader has exactly; the worker takes it for the end of the block.
+        let bytes = elems.map(|elem| elem.saturating_mul(size_of::<f32>()).min(1 << 52));
+        self.on_gpu(&json!({"do": "fetch", "bytes": bytes}))
     }
 
     fn activities(&self) -> Option<Vec<String>> {
@@ -415,7 +454,7 @@ mod tests {
         external.begin(&problem, &Layout::new(problem.dims))?;
         external.on_gpu(&json!({"do": "stage"}))?;
         let time_ns = external.call_on_gpu()?;
-        external.collect(false)?;
+        external.on_gpu(&json!({"do": "fetch"}))?;
         assert_eq!(external.activities(), Some(vec!["k".to_owned()]));
         Ok(time_ns)
     }

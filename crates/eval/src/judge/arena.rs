@@ -6,6 +6,8 @@ use qkv_rope_op::{Output, Outputs};
 use rand::{Rng, RngExt as _};
 use rayon::prelude::*;
 
+use super::subject::Extent;
+
 /// Elements before and after each output that nobody may write.
 const GUARD_ELEMS: usize = 16;
 /// Elements that are worth a task of their own.
@@ -108,6 +110,13 @@ impl Places {
         self.spans
     }
 
+    /// An output, or for an input all of it, with the guards around it.
+    pub fn watched(&self, tensor: Tensor) -> std::ops::Range<usize> {
+        let span = tensors().into_iter().zip(self.spans).find(|(other, _)| *other == tensor);
+        let span = span.map_or_else(Span::default, |(_, span)| span);
+        span.start.saturating_sub(GUARD_ELEMS)..span.start + span.len + GUARD_ELEMS
+    }
+
     fn inputs(&self) -> impl Iterator<Item = (Tensor, Span)> {
         Tensor::INPUTS.into_iter().zip(self.spans)
     }
@@ -127,9 +136,9 @@ impl Places {
         }
     }
 
-    /// Copies the outputs out.
-    pub(super) fn collect(&self, memory: &[f32], outputs: &mut OwnedOutputs) {
-        for (tensor, span) in self.outputs() {
+    /// Copies outputs out.
+    pub(super) fn collect(&self, memory: &[f32], outputs: &mut OwnedOutputs, extent: Extent) {
+        for (tensor, span) in self.outputs().filter(|(tensor, _)| extent.has(*tensor)) {
             if let Some(values) = outputs.tensor_mut(tensor) {
                 copy(&memory[span.range()], values);
             }
@@ -137,8 +146,9 @@ impl Places {
     }
 
     /// Whether the outputs still are what was copied out, bit for bit.
-    pub(super) fn still(&self, memory: &[f32], outputs: &OwnedOutputs) -> bool {
+    pub(super) fn still(&self, memory: &[f32], outputs: &OwnedOutputs, extent: Extent) -> bool {
         self.outputs()
+            .filter(|(tensor, _)| extent.has(*tensor))
             .all(|(tensor, span)| same_bits(outputs.tensor(tensor).unwrap_or_default(), &memory[span.range()]))
     }
 
@@ -149,13 +159,13 @@ impl Places {
     }
 
     /// The first output around which somebody wrote.
-    pub(super) fn written_outside(&self, memory: &[f32]) -> Option<Tensor> {
+    pub(super) fn written_outside(&self, memory: &[f32], extent: Extent) -> Option<Tensor> {
         let intact = |range: std::ops::Range<usize>| memory[range].iter().all(|value| value.to_bits() == GUARD);
         let holds = |span: Span| {
             let end = span.start + span.len;
             intact(span.start - GUARD_ELEMS..span.start) && intact(end..end + GUARD_ELEMS)
         };
-        self.outputs().find(|&(_, span)| !holds(span)).map(|(tensor, _)| tensor)
+        self.outputs().find(|&(tensor, span)| extent.has(tensor) && !holds(span)).map(|(tensor, _)| tensor)
     }
 
     /// Views of the tensors for a call in this process.
@@ -234,15 +244,17 @@ mod tests {
         let places = layout.draw(&mut ChaCha8Rng::seed_from_u64(3));
         let mut memory = vec![0.0; layout.len_elems()];
         places.fill(&mut memory, &inputs);
-        assert_eq!((places.changed_input(&memory, &inputs), places.written_outside(&memory)), (None, None));
+        assert_eq!((places.changed_input(&memory, &inputs), places.written_outside(&memory, Extent::All)), (None, None));
         let mut outputs = OwnedOutputs::poisoned(&problem, 0);
-        places.collect(&memory, &mut outputs);
-        assert!(places.still(&memory, &outputs));
+        places.collect(&memory, &mut outputs, Extent::All);
+        assert!(places.still(&memory, &outputs, Extent::All));
         let key = places.spans()[10];
         memory[key.start + key.len] = 0.0;
-        assert_eq!(places.written_outside(&memory), Some(Tensor::GradQWeight));
+        assert_eq!(places.written_outside(&memory, Extent::All), Some(Tensor::GradQWeight));
+        assert_eq!(places.written_outside(&memory, Extent::One(Tensor::GradVWeight)), None);
         memory[key.start] = 0.0;
-        assert!(!places.still(&memory, &outputs));
+        assert!(!places.still(&memory, &outputs, Extent::Outputs));
+        assert!(places.still(&memory, &outputs, Extent::One(Tensor::GradHiddenStates)));
         memory[places.spans()[8].start] += 1.0;
         assert_eq!(places.changed_input(&memory, &inputs), Some(Tensor::Sin));
     }

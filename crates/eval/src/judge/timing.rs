@@ -4,15 +4,11 @@ use qkv_rope_op::OwnedInputs;
 use rand::RngExt as _;
 
 use super::contents::Contents;
-use super::subject::Fault;
-use super::turn::Turns;
+use super::subject::{Extent, Fault};
+use super::turn::{Source, Turns};
 use super::{Bench, Rules, go_on, rounds, spot};
 use crate::check::{Depth, Failure};
 use crate::evaluation::{Activities, Audit, CaseResult, Status};
-
-/// In one timed call of so many, drawn secretly, inputs on a device are held against what they were. Carrying them back takes
-/// longer than all else.
-const ALL_ONE_IN: u32 = 10;
 
 /// Timed calls between two looks at the machine, so that a device that throttles half-way is seen.
 const CALLS_A_LOOK: u32 = 10;
@@ -25,6 +21,7 @@ pub(super) fn time(
     result: &mut CaseResult,
 ) -> Result<(), Fault> {
     let mut contents = Contents::new(turns.problem.dims, turns.rng.random());
+    turns.keep(&mut contents)?;
     let audited = rules.warmup_calls + turns.rng.random_range(0..rules.timed_calls.max(1));
     let telemetry = |after_calls, bench: &Bench<'_>| {
         let mut telemetry = (bench.telemetry)();
@@ -33,9 +30,9 @@ pub(super) fn time(
     };
     result.telemetry.push(telemetry(0, bench));
     for call in 0..rules.warmup_calls + rules.timed_calls {
-        let inputs = contents.of_call(call, &mut turns.rng);
-        let all = call == audited || turns.rng.random_ratio(1, ALL_ONE_IN);
-        let (time_ns, mut failures) = turns.call(inputs, bench, all)?;
+        let (inputs, mixture) = contents.of_call(call, &mut turns.rng);
+        let extent = if call == audited { Extent::All } else { turns.draw_extent() };
+        let (time_ns, mut failures) = turns.call(Source::Mixed(inputs, &mixture), bench, extent)?;
         if call >= rules.warmup_calls {
             result.samples_ns.push(time_ns);
             same_activities(turns.subject.activities(), call - rules.warmup_calls, &mut result.activities)?;
@@ -78,7 +75,7 @@ pub(super) fn look(turns: &mut Turns<'_>, inputs: &OwnedInputs, call: u32, failu
     if !failures.is_empty() {
         return Err(turns.fault(failures, Status::WrongWhenTimed));
     }
-    spot::look(&turns.problem, inputs, &turns.outputs, &mut turns.rng).map_err(|detail| {
+    spot::look(&turns.problem, inputs, &turns.outputs, turns.extent, &mut turns.rng).map_err(|detail| {
         let status = if turns.still_writing() { Status::LateOutput } else { Status::WrongWhenTimed };
         Fault { status, detail: format!("call {call} of those timed: {detail}") }
     })
