@@ -75,8 +75,9 @@ pub(crate) struct Entry<'a> {
     pub(crate) params: &'a [Param],
     /// Most threads of a block.
     pub(crate) threads: u32,
-    /// Blocks per multiprocessor to leave registers for.
-    pub(crate) resident: u32,
+    /// Registers of a thread to plan with. Left to itself the assembler goes for many threads, and puts off loads that
+    /// should be under way together.
+    pub(crate) registers: Option<u32>,
     /// Blocks per cluster.
     pub(crate) cluster: u32,
     /// Static shared memory of a block, named `shared`; `None` for dynamic.
@@ -231,8 +232,8 @@ impl Asm {
         let params: Vec<_> = entry.params.iter().map(|param| format!("\t{}", param.declaration())).collect();
         let _ = writeln!(text, ".visible .entry {}(\n{}\n)", entry.name, params.join(",\n"));
         let _ = writeln!(text, ".maxntid {}, 1, 1", entry.threads);
-        if entry.resident > 1 {
-            let _ = writeln!(text, ".minnctapersm {}", entry.resident);
+        if let Some(registers) = entry.registers {
+            let _ = writeln!(text, ".maxnreg {registers}");
         }
         if entry.cluster > 1 {
             let _ = writeln!(text, ".reqnctapercluster {}, 1, 1", entry.cluster);

@@ -37,7 +37,7 @@ const PARAMS: &[Param] = &[
 pub fn ptx() -> String {
     let mut asm = Asm::default();
     body(&mut asm);
-    asm.finish(&Entry { name: NAME, params: PARAMS, threads: THREADS, resident: 4, cluster: 1, shared: Some(16) })
+    asm.finish(&Entry { name: NAME, params: PARAMS, threads: THREADS, registers: None, cluster: 1, shared: Some(16) })
 }
 
 /// Rows that are under way together.
@@ -86,10 +86,14 @@ fn body(asm: &mut Asm) {
         op!(asm, "setp.gt.and.u32 {inside}, {rows}, {index}, {exists};");
         present.push(inside);
     }
-    // The first part is taken as it is: adding it to zero would lose the sign of its zeros, and a tile of one part must
-    // have the bits that the product kernel would have stored.
+    // The bits must be those that the product kernel would have left: a tile of one part is stored as it is, parts are
+    // added to zero, which loses the sign of zeros.
     let sums = asm.floats(ROWS_UNDER_WAY);
     load_rows(asm, from, &sums, &present);
+    let in_parts = asm.test("gt.u32", slots, 1);
+    for sum in &sums {
+        op!(asm, "@{in_parts} add.rn.f32 {sum}, {sum}, 0f00000000;");
+    }
     let (again, done) = (asm.label(), asm.label());
     let left = asm.bin("sub.u32", slots, 1);
     asm.place(again);

@@ -67,7 +67,7 @@ impl Major {
     /// The parts of a shared-memory descriptor beside the address: swizzle of 128 bytes, the distance between groups of
     /// eight rows, and for [`Major::MN`] that between chunks of 64 elements, each of `depth` rows.
     pub(crate) fn descriptor(self, depth: u32) -> u64 {
-        let groups = u64::from(8 * ROW_BYTES >> 4) << 32;
+        let groups = u64::from((8 * ROW_BYTES) >> 4) << 32;
         let chunks = match self {
             Self::K => 1 << 16,
             Self::MN => u64::from((depth * ROW_BYTES) >> 4) << 16,
@@ -127,9 +127,18 @@ pub(crate) fn let_next_kernel_start(asm: &mut Asm) {
     op!(asm, "griddepcontrol.launch_dependents;");
 }
 
-/// All threads of the cluster meet. What they wrote is not thereby visible to each other: barriers were made so by the
-/// fence that follows their making, and the rest of shared memory is a block's own.
-pub(crate) fn meet_in_cluster(asm: &mut Asm) {
+/// Tells the cluster that this thread has come so far. What it wrote is not thereby visible to others: barriers were made
+/// so by the fence that follows their making, and the rest of shared memory is a block's own.
+pub(crate) fn arrive_in_cluster(asm: &mut Asm) {
     op!(asm, "barrier.cluster.arrive.relaxed.aligned;");
+}
+
+/// Waits until all threads of the cluster have come so far.
+pub(crate) fn wait_in_cluster(asm: &mut Asm) {
     op!(asm, "barrier.cluster.wait.acquire.aligned;");
+}
+
+/// Fetches a tensor map ahead of its first use.
+pub(crate) fn fetch_map(asm: &mut Asm, map: Reg) {
+    op!(asm, "prefetch.tensormap [{map}];");
 }

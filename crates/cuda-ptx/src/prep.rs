@@ -49,13 +49,6 @@ impl Rows {
         }
     }
 
-    fn resident(self) -> u32 {
-        match self {
-            Self::Whole => 1,
-            Self::Any => 4,
-        }
-    }
-
     /// Elements that are read at once.
     fn vector(self) -> u32 {
         match self {
@@ -113,6 +106,9 @@ const PARAMS: &[Param] = &[
     Param::Int("want_x"),
     Param::Int("want_w"),
     Param::Int("status"),
+    Param::Address("to_hidden"),
+    Param::Int("hidden_row"),
+    Param::Int("zero_from"),
 ];
 
 /// Shared memory: the usual powers, the block's status, the largest magnitude of each token.
@@ -158,7 +154,7 @@ pub fn ptx(rows: Rows) -> String {
         name: rows.name(),
         params: PARAMS,
         threads: rows.most_threads(),
-        resident: rows.resident(),
+        registers: Some(64),
         cluster: 1,
         shared: Some(SHARED_BYTES),
     })
@@ -403,15 +399,27 @@ fn store_rounded(asm: &mut Asm, at: Reg, offset: u32, values: &[Reg], factors: [
     }
 }
 
+/// How often an input is read.
+#[derive(Clone, Copy)]
+enum Reads {
+    /// Once: it must not drive from the second-level cache what the product kernel will read.
+    Once,
+    Often,
+}
+
 /// `count` elements from an address on, zero where `when` is false.
-fn load(asm: &mut Asm, at: Reg, offset: u32, count: u32, when: Reg) -> Vec<Reg> {
+fn load(asm: &mut Asm, at: Reg, reads: Reads, count: u32, when: Reg) -> Vec<Reg> {
     let to = asm.floats(count as usize);
     for value in &to {
         op!(asm, "mov.f32 {value}, 0f00000000;");
     }
+    let kind = match reads {
+        Reads::Once => "cs.nc",
+        Reads::Often => "nc",
+    };
     match *to {
-        [a, b, c, d] => op!(asm, "@{when} ld.global.nc.v4.f32 {{{a}, {b}, {c}, {d}}}, [{at}+{offset}];"),
-        [a] => op!(asm, "@{when} ld.global.nc.f32 {a}, [{at}+{offset}];"),
+        [a, b, c, d] => op!(asm, "@{when} ld.global.{kind}.v4.f32 {{{a}, {b}, {c}, {d}}}, [{at}];"),
+        [a] => op!(asm, "@{when} ld.global.{kind}.f32 {a}, [{at}];"),
         _ => {}
     }
     to
@@ -444,7 +452,7 @@ impl Cast {
             op!(asm, "setp.lt.and.u32 {inside}, {at}, {}, {};", self.units, self.when);
             let from = asm.bits64();
             op!(asm, "mad.wide.u32 {from}, {at}, {}, {};", 4 * self.vector, self.from);
-            loaded.push((load(asm, from, 0, self.vector, inside), at, inside));
+            loaded.push((load(asm, from, Reads::Once, self.vector, inside), at, inside));
             at = asm.bin("add.u32", at, self.step);
         }
         loaded
@@ -498,8 +506,11 @@ impl Token {
         let per_block = asm.int("tokens_per_block");
         let (tokens, seq) = (asm.int("tokens"), asm.int("seq"));
         let [slot, unit] = divide(asm, block.thread, per_token);
+        // The first tokens last: the product kernel begins with them and finds them in the second-level cache.
+        let from_end = asm.bin("sub.u32", block.token_blocks, 1);
+        op!(asm, "sub.u32 {from_end}, {from_end}, {};", block.index);
         let index = asm.bits32();
-        op!(asm, "mad.lo.u32 {index}, {}, {per_block}, {slot};", block.index);
+        op!(asm, "mad.lo.u32 {index}, {from_end}, {per_block}, {slot};");
         let (in_block, active) = (asm.test("lt.u32", slot, per_block), asm.pred());
         op!(asm, "setp.lt.and.u32 {active}, {index}, {tokens}, {in_block};");
         let safe = asm.set(0);
@@ -551,6 +562,34 @@ impl Token {
         let at = asm.at(block.words, word, 4);
         op!(asm, "@{tells} st.global.b32 [{at}], {power};");
         power
+    }
+
+    /// Zeroes the token's row of dX where the product kernel will add to it.
+    fn zero_hidden(&self, asm: &mut Asm, vector: u32) {
+        let (zero_from, hidden, pitch) = (asm.int("zero_from"), asm.int("hidden"), asm.int("hidden_row"));
+        let done = asm.label();
+        let zeroed = asm.pred();
+        op!(asm, "setp.ge.and.u32 {zeroed}, {}, {zero_from}, {};", self.index, self.active);
+        op!(asm, "@!{zeroed} bra {done};");
+        let (row, base) = (asm.bits64(), asm.address("to_hidden"));
+        op!(asm, "mul.wide.u32 {row}, {}, {pitch};", self.index);
+        op!(asm, "shl.b64 {row}, {row}, 2;");
+        op!(asm, "add.u64 {row}, {row}, {base};");
+        let (units, unit) = (asm.bin("div.u32", hidden, vector), asm.set(self.unit));
+        let again = asm.label();
+        asm.place(again);
+        let over = asm.test("ge.u32", unit, units);
+        op!(asm, "@{over} bra {done};");
+        let at = asm.at(row, unit, 4 * vector);
+        if vector == 4 {
+            let zero = asm.set(0);
+            op!(asm, "st.global.v4.b32 [{at}], {{{zero}, {zero}, {zero}, {zero}}};");
+        } else {
+            op!(asm, "st.global.b32 [{at}], 0;");
+        }
+        op!(asm, "add.u32 {unit}, {unit}, {};", self.per_token);
+        op!(asm, "bra {again};");
+        asm.place(done);
     }
 
     /// Rounds the row of X at the power that goes with the token's, and counts what it found.
@@ -635,14 +674,14 @@ mod whole {
             let (row, rotated) = head_row(asm, &token, head);
             let at = asm.at(row, quad, 16);
             let other = asm.bin64("add.u64", at, second_half);
-            let pair = [load(asm, at, 0, 4, exists), load(asm, other, 0, 4, exists)];
+            let pair = [load(asm, at, Reads::Once, 4, exists), load(asm, other, Reads::Once, 4, exists)];
             units.push((pair, head, exists, rotated));
         }
         let table = |asm: &mut Asm, base: &str, of_batch: &str, of_row: &str| {
             let row = token_row(asm, base, of_batch, of_row, token.batch, token.position);
             let at = asm.at(row, quad, 16);
             let other = asm.bin64("add.u64", at, second_half);
-            [load(asm, at, 0, 4, token.active), load(asm, other, 0, 4, token.active)]
+            [load(asm, at, Reads::Often, 4, token.active), load(asm, other, Reads::Often, 4, token.active)]
         };
         let cos = table(asm, "cos", "cos_batch", "cos_seq");
         let sin = table(asm, "sin", "sin_batch", "sin_seq");
@@ -673,6 +712,7 @@ mod whole {
             store_rounded(asm, other, 0, second, factors, *exists);
         }
         token.finish_x(asm, block, &cast, &x, power);
+        token.zero_hidden(asm, block.rows.vector());
     }
 }
 
@@ -700,6 +740,7 @@ mod any {
         let cast = token.cast(asm, block.rows.vector());
         let x = cast.load(asm, cast.first);
         token.finish_x(asm, block, &cast, &x, power);
+        token.zero_hidden(asm, block.rows.vector());
     }
 
     /// Calls `then` with the columns of U and the values of each of the thread's pairs.
@@ -734,13 +775,13 @@ mod any {
         let elements = [asm.select(twice, pair, next_to), asm.select(after, across, next_to)];
         let values = elements.map(|element| {
             let at = asm.at(row, element, 4);
-            load(asm, at, 0, 1, token.active)[0]
+            load(asm, at, Reads::Often, 1, token.active)[0]
         });
         let table = |asm: &mut Asm, base: &str, of_batch: &str, of_row: &str| {
             let row = token_row(asm, base, of_batch, of_row, token.batch, token.position);
             elements.map(|element| {
                 let at = asm.at(row, element, 4);
-                load(asm, at, 0, 1, rotated)[0]
+                load(asm, at, Reads::Often, 1, rotated)[0]
             })
         };
         let cos = table(asm, "cos", "cos_batch", "cos_seq");
@@ -802,7 +843,7 @@ fn weight_rows(asm: &mut Asm, block: &Block) {
             op!(asm, "mad.wide.u32 {to}, {column}, {vector}, {to};");
             op!(asm, "shl.b64 {to}, {to}, 1;");
             op!(asm, "add.u64 {to}, {to}, {base};");
-            loaded.push((load(asm, source, 0, vector, exists), to, inside));
+            loaded.push((load(asm, source, Reads::Once, vector, exists), to, inside));
             at = asm.bin("add.u32", at, block.workers);
         }
         loaded

@@ -13,8 +13,8 @@
 //! tiles from f32 itself: slow, and rare.
 //!
 //! Task, 12 words, of each block: row tile (of tokens for dX, of the stacked weights for dW), column tile, k
-//! tiles `[x0, x1)` of dX, k tiles `[w0, w1)` of dW, destination (0 dX, 1..=3 dWq, dWk, dWv, 4 scratch), first row in the
-//! destination, rows left there, column tile in the destination, first word of the rows' powers (dX). One of the two
+//! tiles `[x0, x1)` of dX, k tiles `[w0, w1)` of dW, destination (0 dX, 1..=3 dWq, dWk, dWv, 4 scratch; and [`ADDS`] for a
+//! sum in two parts that are added to zeros, in either order with the same result), first row in the destination, rows left there, column tile in the destination, first word of the rows' powers (dX). One of the two
 //! ranges is empty; both blocks of a cluster have the same ranges.
 
 use crate::asm::{Asm, Entry, Label, Param, Reg, op};
@@ -39,6 +39,8 @@ pub const WX_BOX_ROWS: u32 = DEPTH / CLUSTER;
 pub const THREADS: u32 = 3 * WARPGROUP;
 /// Words of a task.
 pub const TASK_WORDS: u32 = 12;
+/// Marks a destination that is added to.
+pub const ADDS: u32 = 8;
 /// The kernel's name.
 pub const NAME: &str = "product_sm90";
 
@@ -63,6 +65,12 @@ pub const SHARED_BYTES: u32 = TASKS + KEPT_TASKS * TASK_BYTES;
 const _: () = assert!(SHARED_BYTES <= 227 * 1024, "a block has at most 227 KiB of shared memory");
 const _: () = assert!(COLS.is_multiple_of(BOX_COLS) && STAGE_BYTES.is_multiple_of(8 * ROW_BYTES));
 
+/// Rows of a warpgroup.
+const WARPGROUP_ROWS: u32 = 64;
+/// A row of the last tile in shared memory, with room so that rows below each other start eight banks apart.
+const LAST_ROW_BYTES: u32 = 4 * (COLS + 8);
+const _: () = assert!(ROWS * LAST_ROW_BYTES <= FULL, "the last tile takes the room of the stages");
+
 /// Registers of a thread that loads and of one that multiplies; the block has 512 for each lane of a scheduler.
 const LOADING_REGISTERS: u32 = 40;
 const MULTIPLYING_REGISTERS: u32 = 232;
@@ -70,8 +78,9 @@ const _: () = assert!(LOADING_REGISTERS + 2 * MULTIPLYING_REGISTERS <= 504);
 
 /// Accumulators of a thread.
 const SUMS: usize = (COLS / 2) as usize;
-/// Slices in which a finished tile is stored.
-const SLICES: usize = 8;
+/// Slices in which a finished tile is stored: each 8 columns. Larger ones hold up the multiplications of the step in which
+/// they are stored.
+const SLICES: usize = 24;
 /// Accumulators of a thread in 8 columns: two of each of two rows.
 const GROUP: usize = 4;
 
@@ -125,10 +134,14 @@ pub fn ptx() -> String {
     loading_tiles(&mut asm, &block);
     asm.place(end);
     // No block leaves while its cluster may still write or signal its shared memory.
-    hopper::meet_in_cluster(&mut asm);
+    hopper::arrive_in_cluster(&mut asm);
+    hopper::wait_in_cluster(&mut asm);
     op!(asm, "ret;");
-    asm.finish(&Entry { name: NAME, params: PARAMS, threads: THREADS, resident: 1, cluster: CLUSTER, shared: None })
+    asm.finish(&Entry { name: NAME, params: PARAMS, threads: THREADS, registers: None, cluster: CLUSTER, shared: None })
 }
+
+/// Words that a thread has under way when it looks for the largest.
+const UNDER_WAY: u32 = 12;
 
 /// What all threads of a block know.
 struct Block {
@@ -175,20 +188,25 @@ impl Block {
         }
         op!(asm, "fence.mbarrier_init.release.cluster;");
         op!(asm, "st.shared.v2.b32 [{shared}+{TOPS}], {{{NONE}, {NONE}}};");
+        for map in ["u_map", "wx_map"] {
+            let map = asm.map(map);
+            hopper::fetch_map(asm, map);
+        }
         asm.place(not_first);
         Self::keep_tasks(asm, thread, shared, tasks, task_count);
         op!(asm, "bar.sync 0;");
+        hopper::arrive_in_cluster(asm);
         hopper::wait_for_previous_kernel(asm);
         hopper::let_next_kernel_start(asm);
-        Self::find_tops(asm, thread, shared, words);
-        op!(asm, "bar.sync 0;");
-        hopper::meet_in_cluster(asm);
-
-        let (x_top, w_top) = (asm.bits32(), asm.bits32());
-        op!(asm, "ld.shared.v2.b32 {{{x_top}, {w_top}}}, [{shared}+{TOPS}];");
         let (w_usual, x_usual) = (asm.bits32(), asm.bits32());
         op!(asm, "ld.global.u32 {w_usual}, [{words}+{}];", 4 * W_POWER);
         op!(asm, "ld.global.u32 {x_usual}, [{words}+{}];", 4 * X_POWER);
+        Self::find_tops(asm, thread, shared, words);
+        op!(asm, "bar.sync 0;");
+        hopper::wait_in_cluster(asm);
+
+        let (x_top, w_top) = (asm.bits32(), asm.bits32());
+        op!(asm, "ld.shared.v2.b32 {{{x_top}, {w_top}}}, [{shared}+{TOPS}];");
         let w_power = fitting_power(asm, w_top, w_usual);
         let x_power = fitting_power(asm, x_top, x_usual);
         let w_unusual = asm.test("ne.s32", w_power, w_usual);
@@ -228,36 +246,38 @@ impl Block {
         asm.place(done);
     }
 
-    /// The largest exponents that the blocks of `prep` found.
+    /// The largest exponents that the blocks of `prep` found: `[token_blocks]` of X, then `[weight_blocks]` of W.
     fn find_tops(asm: &mut Asm, thread: Reg, shared: Reg, words: Reg) {
         let status = asm.int("status");
         let token_blocks = asm.int("token_blocks");
         let weight_blocks = asm.int("weight_blocks");
-        let after_tokens = asm.bin("add.u32", status, token_blocks);
-        for (index, (first, count)) in [(status, token_blocks), (after_tokens, weight_blocks)].into_iter().enumerate() {
-            let top = asm.set(NONE);
-            let at = asm.set(thread);
-            let (again, done) = (asm.label(), asm.label());
-            asm.place(again);
-            let over = asm.test("ge.u32", at, count);
-            op!(asm, "@{over} bra {done};");
-            // Several loads under way at once: this is nothing but latency.
-            let mut found = Vec::new();
-            for part in 0..4 {
-                let place = asm.bin("add.u32", at, part * THREADS);
-                let inside = asm.test("lt.u32", place, count);
-                let word = asm.bin("add.u32", first, place);
-                let from = asm.at(words, word, 4);
-                let value = asm.set(NONE);
-                op!(asm, "@{inside} ld.global.u32 {value}, [{from}];");
-                found.push(value);
-            }
-            for value in found {
-                op!(asm, "max.s32 {top}, {top}, {value};");
-            }
-            op!(asm, "add.u32 {at}, {at}, {};", 4 * THREADS);
-            op!(asm, "bra {again};");
-            asm.place(done);
+        let count = asm.bin("add.u32", token_blocks, weight_blocks);
+        let tops = [asm.set(NONE), asm.set(NONE)];
+        let at = asm.set(thread);
+        let (again, done) = (asm.label(), asm.label());
+        asm.place(again);
+        let over = asm.test("ge.u32", at, count);
+        op!(asm, "@{over} bra {done};");
+        // Several loads under way at once: this is nothing but latency.
+        let mut found = Vec::new();
+        for part in 0..UNDER_WAY {
+            let place = asm.bin("add.u32", at, part * THREADS);
+            let inside = asm.test("lt.u32", place, count);
+            let word = asm.bin("add.u32", status, place);
+            let from = asm.at(words, word, 4);
+            let value = asm.set(NONE);
+            op!(asm, "@{inside} ld.global.u32 {value}, [{from}];");
+            found.push((place, value));
+        }
+        for (place, value) in found {
+            let of_x = asm.test("lt.u32", place, token_blocks);
+            op!(asm, "@{of_x} max.s32 {0}, {0}, {value};", tops[0]);
+            op!(asm, "@!{of_x} max.s32 {0}, {0}, {value};", tops[1]);
+        }
+        op!(asm, "add.u32 {at}, {at}, {};", UNDER_WAY * THREADS);
+        op!(asm, "bra {again};");
+        asm.place(done);
+        for (index, top) in tops.into_iter().enumerate() {
             op!(asm, "redux.sync.max.s32 {top}, {top}, 0xffffffff;");
             op!(asm, "red.shared.max.s32 [{shared}+{}], {top};", TOPS + 4 * index as u32);
         }
@@ -308,6 +328,16 @@ impl Ring {
         op!(asm, "@{wrapped} xor.b32 {parity}, {parity}, 1;");
     }
 
+    fn skip(&self, asm: &mut Asm, count: Reg) {
+        let (stage, parity) = (self.stage, self.parity);
+        op!(asm, "add.u32 {stage}, {stage}, {count};");
+        let rounds = asm.bin("div.u32", stage, STAGES);
+        let whole = asm.bin("mul.lo.u32", rounds, STAGES);
+        op!(asm, "sub.u32 {stage}, {stage}, {whole};");
+        op!(asm, "and.b32 {rounds}, {rounds}, 1;");
+        op!(asm, "xor.b32 {parity}, {parity}, {rounds};");
+    }
+
     /// `base + stage * scale`.
     fn at(&self, asm: &mut Asm, base: Reg, scale: u32, offset: u32) -> Reg {
         let to = asm.bits32();
@@ -329,6 +359,11 @@ fn loading_tiles(asm: &mut Asm, block: &Block) {
     op!(asm, "mov.b16 {both}, {};", (1 << CLUSTER) - 1);
     let task = asm.set(0);
     let (next_task, end) = (asm.label(), asm.label());
+    // Lanes that have nothing to do must leave: running beside the one that loads, they would hold it up.
+    let (any_unusual, stays) = (asm.pred(), asm.pred());
+    op!(asm, "or.pred {any_unusual}, {}, {};", block.x_unusual, block.w_unusual);
+    op!(asm, "or.pred {stays}, {any_unusual}, {first_thread};");
+    op!(asm, "@!{stays} bra {end};");
     asm.place(next_task);
     let over = asm.test("ge.u32", task, block.task_count);
     op!(asm, "@{over} bra {end};");
@@ -352,7 +387,15 @@ fn loading_tiles(asm: &mut Asm, block: &Block) {
     op!(asm, "and.pred {w_unusual}, {w_unusual}, {};", block.w_unusual);
     op!(asm, "or.pred {unusual}, {x_unusual}, {w_unusual};");
 
-    let (next_step, step_done) = (asm.label(), asm.label());
+    let (next_step, step_done, mine) = (asm.label(), asm.label(), asm.label());
+    let works = asm.pred();
+    op!(asm, "or.pred {works}, {unusual}, {first_thread};");
+    op!(asm, "@{works} bra {mine};");
+    let steps = asm.bin("sub.u32", k_end, k);
+    op!(asm, "shr.u32 {steps}, {steps}, {};", DEPTH.ilog2());
+    ring.skip(asm, steps);
+    op!(asm, "bra {step_done};");
+    asm.place(mine);
     asm.place(next_step);
     let over = asm.test("ge.s32", k, k_end);
     op!(asm, "@{over} bra {step_done};");
@@ -522,28 +565,38 @@ struct Finished {
     sums: Vec<Reg>,
     /// The next slice; [`SLICES`] when all are stored.
     slice: Reg,
+    /// Slices to store in a step, so that all are stored when the next tile is computed.
+    pace: Reg,
     /// For each of the thread's two rows: where its first column goes, two factors, whether the row exists.
     rows: [FinishedRow; 2],
     /// Columns from the thread's first one on.
     cols_left: Reg,
+    /// Rows of the tile that exist, and the elements from one to the next.
+    rows_left: Reg,
+    pitch: Reg,
+    /// Whether the tile is added to what is there.
+    adds: Reg,
 }
 
 struct FinishedRow {
     to: Reg,
     factors: [Reg; 2],
-    exists: Reg,
+    /// Whether the row exists and is to be stored, or added.
+    stored: Reg,
+    added: Reg,
 }
 
 impl Finished {
     fn new(asm: &mut Asm) -> Self {
         let row = |asm: &mut Asm| {
-            let (to, exists) = (asm.bits64(), asm.pred());
+            let (to, stored, added) = (asm.bits64(), asm.pred(), asm.pred());
             op!(asm, "mov.b64 {to}, 0;");
-            op!(asm, "setp.ne.u32 {exists}, 0, 0;");
-            FinishedRow { to, factors: [asm.float(), asm.float()], exists }
+            op!(asm, "setp.ne.u32 {stored}, 0, 0;");
+            op!(asm, "setp.ne.u32 {added}, 0, 0;");
+            FinishedRow { to, factors: [asm.float(), asm.float()], stored, added }
         };
         let rows = [row(asm), row(asm)];
-        Self { sums: asm.floats(SUMS), slice: asm.set(SLICES), rows, cols_left: asm.set(0) }
+        Self { sums: asm.floats(SUMS), slice: asm.set(SLICES), pace: asm.set(1), rows, cols_left: asm.set(0), rows_left: asm.set(0), pitch: asm.set(0), adds: asm.pred() }
     }
 
     /// Stores the next slice, if any.
@@ -562,7 +615,7 @@ impl Finished {
             for group in slice * groups..(slice + 1) * groups {
                 for (index, row) in self.rows.iter().enumerate() {
                     let first = GROUP * group + 2 * index;
-                    self.store_pair(asm, row, [self.sums[first], self.sums[first + 1]], 8 * group as u32);
+                    self.store_pair(asm, row, first, 8 * group as u32);
                 }
             }
             if slice + 1 < SLICES {
@@ -574,14 +627,103 @@ impl Finished {
         op!(asm, "@{more} add.u32 {}, {}, 1;", self.slice, self.slice);
     }
 
-    fn store_pair(&self, asm: &mut Asm, row: &FinishedRow, pair: [Reg; 2], col: u32) {
-        let inside = asm.pred();
-        op!(asm, "setp.gt.and.s32 {inside}, {}, {col}, {};", self.cols_left, row.exists);
-        let scaled = pair.map(|sum| {
+    /// Stores the last tile, during which nothing else happens, in whole rows through shared memory, where the stages of
+    /// both warpgroups are free by then. An earlier tile's rest cannot be left: it is stored before its successor is.
+    fn store_last(&self, asm: &mut Asm, block: &Block, group: Reg, [row, col]: [Reg; 2]) {
+        let done = asm.label();
+        let none = asm.test("ne.u32", self.slice, 0);
+        op!(asm, "@{none} bra {done};");
+        // Both warpgroups have read their last stage.
+        op!(asm, "bar.sync 2, {};", 2 * WARPGROUP);
+        let first = asm.bits32();
+        op!(asm, "mad.lo.u32 {first}, {row}, {LAST_ROW_BYTES}, {};", block.shared);
+        op!(asm, "mad.lo.u32 {first}, {col}, 4, {first};");
+        for (index, row) in self.rows.iter().enumerate() {
+            for pair in 0..SUMS / GROUP {
+                let scaled = self.scaled(asm, row, GROUP * pair + 2 * index);
+                let offset = 8 * index as u32 * LAST_ROW_BYTES + 32 * pair as u32;
+                op!(asm, "st.shared.v2.f32 [{first}+{offset}], {{{}, {}}};", scaled[0], scaled[1]);
+            }
+        }
+        op!(asm, "fence.proxy.async.shared::cta;");
+        let barrier = asm.bin("add.u32", group, 3);
+        op!(asm, "bar.sync {barrier}, {WARPGROUP};");
+        self.copy_rows(asm, block, group, [row, col]);
+        asm.place(done);
+    }
+
+    /// Half of a warpgroup's threads copy a row each.
+    fn copy_rows(&self, asm: &mut Asm, block: &Block, group: Reg, [row, col]: [Reg; 2]) {
+        let done = asm.label();
+        let own = asm.bin("and.b32", block.thread, WARPGROUP - 1);
+        let others = asm.test("ge.u32", own, WARPGROUP_ROWS);
+        op!(asm, "@{others} bra {done};");
+        let tile_row = asm.bits32();
+        op!(asm, "mad.lo.u32 {tile_row}, {group}, {WARPGROUP_ROWS}, {own};");
+        let outside = asm.test("ge.s32", tile_row, self.rows_left);
+        op!(asm, "@{outside} bra {done};");
+        let from = asm.bits32();
+        op!(asm, "mad.lo.u32 {from}, {tile_row}, {LAST_ROW_BYTES}, {};", block.shared);
+        // From the thread's own place among the accumulators to the start of the row that it copies.
+        let (to, below) = (asm.bits64(), asm.bin("sub.s32", tile_row, row));
+        op!(asm, "mul.wide.s32 {to}, {below}, {};", self.pitch);
+        op!(asm, "shl.b64 {to}, {to}, 2;");
+        op!(asm, "add.s64 {to}, {to}, {};", self.rows[0].to);
+        let back = asm.bits64();
+        op!(asm, "mul.wide.u32 {back}, {col}, 4;");
+        op!(asm, "sub.s64 {to}, {to}, {back};");
+        let bytes = asm.bin("add.s32", self.cols_left, col);
+        op!(asm, "min.s32 {bytes}, {bytes}, {COLS};");
+        op!(asm, "shl.b32 {bytes}, {bytes}, 2;");
+        op!(asm, "@!{} cp.async.bulk.global.shared::cta.bulk_group [{to}], [{from}], {bytes};", self.adds);
+        op!(
+            asm,
+            "@{} cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [{to}], [{from}], {bytes};",
+            self.adds
+        );
+        op!(asm, "cp.async.bulk.commit_group;");
+        op!(asm, "cp.async.bulk.wait_group 0;");
+        asm.place(done);
+    }
+
+    fn scaled(&self, asm: &mut Asm, row: &FinishedRow, first: usize) -> [Reg; 2] {
+        [self.sums[first], self.sums[first + 1]].map(|sum| {
             let once = asm.binf("mul.rn.f32", sum, row.factors[0]);
             asm.binf("mul.rn.f32", once, row.factors[1])
-        });
-        op!(asm, "@{inside} st.global.v2.f32 [{}+{}], {{{}, {}}};", row.to, 4 * col, scaled[0], scaled[1]);
+        })
+    }
+
+    fn store_pair(&self, asm: &mut Asm, row: &FinishedRow, first: usize, col: u32) {
+        let scaled = self.scaled(asm, row, first);
+        for (when, instruction) in [(row.stored, "st.global.v2.f32"), (row.added, "red.global.add.v2.f32")] {
+            let inside = asm.pred();
+            op!(asm, "setp.gt.and.s32 {inside}, {}, {col}, {when};", self.cols_left);
+            op!(asm, "@{inside} {instruction} [{}+{}], {{{}, {}}};", row.to, 4 * col, scaled[0], scaled[1]);
+        }
+    }
+
+    /// Plans the storing for a tile of `steps` steps to come.
+    fn set_pace(&self, asm: &mut Asm, steps: Reg) {
+        let pace = self.pace;
+        op!(asm, "mov.b32 {pace}, 1;");
+        for (fewer_than, slices) in [(SLICES, 2), (SLICES / 2, 3), (SLICES / 3, 6)] {
+            let short = asm.test("lt.s32", steps, fewer_than);
+            op!(asm, "@{short} mov.b32 {pace}, {slices};");
+        }
+    }
+
+    /// Stores the slices of a step.
+    fn store_some(&self, asm: &mut Asm) {
+        let (again, done) = (asm.label(), asm.label());
+        let left = asm.set(self.pace);
+        asm.place(again);
+        let all = asm.test("ge.u32", self.slice, SLICES);
+        op!(asm, "@{all} bra {done};");
+        self.store_slice(asm);
+        op!(asm, "sub.u32 {left}, {left}, 1;");
+        let more = asm.test("gt.u32", left, 0);
+        op!(asm, "@{more} bra {again};");
+        asm.place(done);
     }
 
     fn store_rest(&self, asm: &mut Asm) {
@@ -652,7 +794,16 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     let rest = task_words(asm, address, 8, 4);
     let [left, col_tile, power_word] = [rest[0], rest[1], rest[2]];
     let powers = row_powers(asm, block, is_weight, row, left, power_word);
+    engine.finished.set_pace(asm, steps);
 
+    // Chunks of equal length, none longer than `promote`.
+    let chunks = asm.bin("add.s32", steps, promote);
+    op!(asm, "sub.s32 {chunks}, {chunks}, 1;");
+    op!(asm, "div.u32 {chunks}, {chunks}, {promote};");
+    op!(asm, "max.u32 {chunks}, {chunks}, 1;");
+    let chunk = asm.bin("add.s32", steps, chunks);
+    op!(asm, "sub.s32 {chunk}, {chunk}, 1;");
+    op!(asm, "div.u32 {chunk}, {chunk}, {chunks};");
     let first_chunk = asm.pred();
     op!(asm, "setp.eq.u32 {first_chunk}, 0, 0;");
     let (next_chunk, tile_done, some) = (asm.label(), asm.label(), asm.label());
@@ -665,7 +816,7 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     op!(asm, "bra {tile_done};");
     asm.place(some);
     asm.place(next_chunk);
-    let count = asm.bin("min.s32", steps, promote);
+    let count = asm.bin("min.s32", steps, chunk);
     op!(asm, "sub.s32 {steps}, {steps}, {count};");
     let (weights, multiplied) = (asm.label(), asm.label());
     op!(asm, "@{is_weight} bra {weights};");
@@ -684,7 +835,7 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     op!(asm, "add.u32 {task}, {task}, 1;");
     op!(asm, "bra {next_task};");
     asm.place(end);
-    engine.finished.store_rest(asm);
+    engine.finished.store_last(asm, block, group, [row, col]);
 }
 
 /// Minus the powers of two of the thread's two rows.
@@ -744,7 +895,7 @@ impl Engine {
             }
         }
         hopper::commit_products(asm);
-        self.finished.store_slice(asm);
+        self.finished.store_some(asm);
         hopper::wait_products(asm, 1);
         let is_first = asm.test("eq.u32", before, 0);
         op!(asm, "@{is_first} bra {first};");
@@ -782,6 +933,9 @@ impl Engine {
         powers: [Reg; 2],
         [dest, dest_row, left, col_tile]: [Reg; 4],
     ) {
+        let finished = &self.finished;
+        op!(asm, "setp.ge.u32 {}, {dest}, {ADDS};", finished.adds);
+        let dest = asm.bin("and.b32", dest, ADDS - 1);
         let base = asm.address("to_scratch");
         let pitch = asm.set(COLS);
         let cols = asm.set(COLS);
@@ -796,20 +950,22 @@ impl Engine {
         }
         let first_col = asm.bin("mul.lo.u32", col_tile, COLS);
         op!(asm, "add.u32 {first_col}, {first_col}, {col};");
-        let finished = &self.finished;
         op!(asm, "sub.s32 {}, {cols}, {first_col};", finished.cols_left);
+        op!(asm, "mov.b32 {}, {left};", finished.rows_left);
+        op!(asm, "mov.b32 {}, {pitch};", finished.pitch);
         let to_row = asm.bin("add.u32", dest_row, row);
-        for (index, (finished, power)) in finished.rows.iter().zip(powers).enumerate() {
+        for (index, (row_of, power)) in finished.rows.iter().zip(powers).enumerate() {
             let below = 8 * index;
             let this_row = asm.bin("add.u32", row, below);
-            op!(asm, "setp.lt.s32 {}, {this_row}, {left};", finished.exists);
+            op!(asm, "setp.lt.and.s32 {}, {this_row}, {left}, {};", row_of.added, finished.adds);
+            op!(asm, "setp.lt.and.s32 {}, {this_row}, {left}, !{};", row_of.stored, finished.adds);
             let (to_row, at, wide_col) = (asm.bin("add.u32", to_row, below), asm.bits64(), asm.bits64());
             op!(asm, "mul.wide.u32 {at}, {to_row}, {pitch};");
             op!(asm, "cvt.u64.u32 {wide_col}, {first_col};");
             op!(asm, "add.u64 {at}, {at}, {wide_col};");
             op!(asm, "shl.b64 {at}, {at}, 2;");
-            op!(asm, "add.u64 {}, {base}, {at};", finished.to);
-            for (factor, made) in finished.factors.iter().zip(two_factors(asm, power)) {
+            op!(asm, "add.u64 {}, {base}, {at};", row_of.to);
+            for (factor, made) in row_of.factors.iter().zip(two_factors(asm, power)) {
                 op!(asm, "mov.f32 {factor}, {made};");
             }
         }

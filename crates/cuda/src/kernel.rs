@@ -412,6 +412,16 @@ impl Kernel {
         if self.source() == Source::Ptx {
             return arch == Arch::Sm90;
         }
+        // `fast` has kernels of its own on Hopper.
+        let on_hopper = match self {
+            Self::Prep { terms, .. } | Self::PrepAny { terms, .. } | Self::Settle { terms, .. } => terms == Terms::Two,
+            Self::Product(tile) => tile.terms == Terms::Two,
+            Self::Finish { cols, .. } => cols == 128,
+            _ => true,
+        };
+        if arch == Arch::Sm90 && !on_hopper {
+            return false;
+        }
         match self {
             Self::Product(_) => portable != arch.has_large_tiles(),
             Self::Finish { slot, cols, .. } => slot <= 128 * cols || arch.has_large_tiles(),

@@ -1,7 +1,7 @@
 //! Which program computes which tile: the task tables of the product and finish kernels.
 //!
-//! dX has `ceil(T/rows)·ceil(E/cols)` tiles with sums over N, dW `ceil(N/rows)·ceil(E/cols)` with sums over T. All of
-//! them go to the programs longest first, each to the least loaded one. The last tiles of either product may be split
+//! dX has `ceil(T/rows)·ceil(E/cols)` tiles with sums over N, dW `ceil(N/rows)·ceil(E/cols)` with sums over T. They are
+//! packed so that the longest program is short. The last tiles of either product may be split
 //! along their sum: the parts go to scratch slots and the finish kernel adds them in order, so the result does not
 //! depend on who computed what.
 
@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use qkv_rope_cuda_ptx::product::ADDS;
 use qkv_rope_op::{Dims, Problem, Requested, Tensor, Write};
 use serde::Serialize;
 
@@ -85,6 +86,8 @@ pub struct Schedule {
     pub finish_tasks: u32,
     /// Scratch slots of one tile each.
     pub slots: u32,
+    /// Rows of dX from this token on must be zero when the product kernel begins: it adds to some of them.
+    pub zero_from: usize,
     /// Modelled length of the product kernel, in elements of the contraction: the longest program's.
     pub longest: u64,
     /// The same if the work were spread evenly.
@@ -109,6 +112,8 @@ struct PlacedTile {
 #[derive(Clone, Copy)]
 enum Place {
     Output { dest: usize, row: usize, left: usize },
+    /// An output that two parts are added to.
+    Added { dest: usize, row: usize, left: usize },
     /// A scratch slot, of which so many rows are of use.
     Slot { slot: usize, left: usize },
 }
@@ -140,11 +145,12 @@ struct Builder<'a> {
     pieces: Vec<Piece>,
     finish: Vec<i32>,
     slots: usize,
+    zero_from: usize,
 }
 
 /// Cuts `problem` for `programs` programs.
 pub fn build(problem: &Problem, cut: Cut, direct: Direct, programs: u32) -> Schedule {
-    let mut builder = Builder { problem, cut, direct, pieces: Vec::new(), finish: Vec::new(), slots: 0 };
+    let mut builder = Builder { problem, cut, direct, pieces: Vec::new(), finish: Vec::new(), slots: 0, zero_from: problem.dims.tokens() };
     builder.hidden_tiles();
     builder.weight_tiles();
     builder.assign(programs)
@@ -180,8 +186,14 @@ impl Builder<'_> {
         self.pieces_of(&row_tiles, self.cut.hidden, sum, true, |builder, row_tile, col_tile, parts| {
             let row = row_tile * builder.rows();
             let left = (dims.tokens() - row).min(builder.rows());
-            if parts == 1 && builder.direct.hidden {
-                return Place::Output { dest: 0, row, left: dims.tokens() - row };
+            let left_below = dims.tokens() - row;
+            match parts {
+                1 if builder.direct.hidden => return Place::Output { dest: 0, row, left: left_below },
+                2 if builder.direct.hidden && builder.together() > 1 => {
+                    builder.zero_from = builder.zero_from.min(row);
+                    return Place::Added { dest: 0, row, left: left_below };
+                }
+                _ => {}
             }
             let slot = builder.take_slots(parts);
             builder.finish_hidden(slot, parts, row, row + left, col_tile, write);
@@ -315,21 +327,14 @@ impl Builder<'_> {
         }
     }
 
-    /// Longest processing time first.
+    /// Gives each program its pieces, and writes the table.
     fn assign(mut self, programs: u32) -> Schedule {
         let programs = programs.min(u32::try_from(self.pieces.len()).unwrap_or(u32::MAX)).max(1);
         self.pieces.sort_by_key(|piece| Reverse(piece.cost));
-        let mut free: BinaryHeap<Reverse<(u64, u32)>> = (0..programs).map(|program| Reverse((0, program))).collect();
-        let mut lists: Vec<Vec<usize>> = vec![Vec::new(); programs as usize];
-        let mut total = 0;
-        for (index, piece) in self.pieces.iter().enumerate() {
-            total += piece.cost;
-            if let Some(Reverse((load, program))) = free.pop() {
-                lists[program as usize].push(index);
-                free.push(Reverse((load + piece.cost, program)));
-            }
-        }
-        let longest = free.iter().map(|Reverse((load, _))| *load).max().unwrap_or(0);
+        let costs: Vec<u64> = self.pieces.iter().map(|piece| piece.cost).collect();
+        let total: u64 = costs.iter().sum();
+        let lists = spread(&costs, programs as usize);
+        let longest = lists.iter().map(|list| list.iter().map(|&index| costs[index]).sum()).max().unwrap_or(0);
         let blocks = self.together();
         let first = (programs as usize * blocks).div_ceil(PRODUCT_WORDS);
         let each = lists.iter().map(Vec::len).max().unwrap_or(0);
@@ -351,6 +356,7 @@ impl Builder<'_> {
             product_tasks: u32::try_from(self.pieces.len()).unwrap_or(u32::MAX),
             finish_tasks: u32::try_from(self.finish.len() / FINISH_WORDS).unwrap_or(u32::MAX),
             slots: u32::try_from(self.slots).unwrap_or(u32::MAX),
+            zero_from: self.zero_from,
             product,
             finish: self.finish,
             longest,
@@ -367,6 +373,7 @@ impl Builder<'_> {
             if piece.hidden { (HEADER_WORDS + tile.row_tile * self.rows(), 1) } else { (X_POWER_WORD, 0) };
         let (dest, row, left, col_tile) = match tile.place {
             Place::Output { dest, row, left } => (dest, row, left, piece.col_tile),
+            Place::Added { dest, row, left } => (dest + ADDS as usize, row, left, piece.col_tile),
             Place::Slot { slot, left } => (4, slot * self.rows(), left, 0),
         };
         let left = if block < piece.tiles.len() { left } else { 0 };
@@ -378,10 +385,73 @@ impl PlacedTile {
     fn part(&self, part: usize) -> Self {
         let place = match self.place {
             Place::Slot { slot, left } => Place::Slot { slot: slot + part, left },
-            output @ Place::Output { .. } => output,
+            output @ (Place::Output { .. } | Place::Added { .. }) => output,
         };
         Self { place, ..*self }
     }
+}
+
+/// Spreads pieces over programs so that the longest program is short; costs are in falling order. The better of two
+/// rules: longest piece first to the least loaded program, and the least capacity for which first-fit packing succeeds,
+/// which finds the even fillings that the first one misses.
+fn spread(costs: &[u64], programs: usize) -> Vec<Vec<usize>> {
+    let (longest, greedy) = longest_first(costs, programs);
+    let total: u64 = costs.iter().sum();
+    let (mut low, mut high) = (total.div_ceil(programs as u64), longest);
+    let mut best = greedy;
+    while low < high {
+        let capacity = low + (high - low) / 2;
+        match first_fit(costs, programs, capacity) {
+            Some(packed) => {
+                best = packed;
+                high = capacity;
+            }
+            None => low = capacity + 1,
+        }
+    }
+    side_by_side(costs, &best)
+}
+
+/// Exchanges pieces of equal cost so that neighbours, which share operands, are computed at the same time by different
+/// programs rather than one after the other by one.
+fn side_by_side(costs: &[u64], lists: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let mut places: Vec<(Reverse<u64>, usize, usize)> = Vec::with_capacity(costs.len());
+    for (program, list) in lists.iter().enumerate() {
+        for (place, &index) in list.iter().enumerate() {
+            places.push((Reverse(costs[index]), place, program));
+        }
+    }
+    // Pieces are in falling order of cost, so each class of cost is a run of them.
+    places.sort_unstable();
+    let mut exchanged: Vec<Vec<usize>> = lists.iter().map(|list| vec![0; list.len()]).collect();
+    for (index, (_, place, program)) in places.into_iter().enumerate() {
+        exchanged[program][place] = index;
+    }
+    exchanged
+}
+
+fn longest_first(costs: &[u64], programs: usize) -> (u64, Vec<Vec<usize>>) {
+    let mut free: BinaryHeap<Reverse<(u64, usize)>> = (0..programs).map(|program| Reverse((0, program))).collect();
+    let mut lists = vec![Vec::new(); programs];
+    for (index, cost) in costs.iter().enumerate() {
+        if let Some(Reverse((load, program))) = free.pop() {
+            lists[program].push(index);
+            free.push(Reverse((load + cost, program)));
+        }
+    }
+    (free.iter().map(|Reverse((load, _))| *load).max().unwrap_or(0), lists)
+}
+
+/// Each piece to the first program that has room, if there is one for all.
+fn first_fit(costs: &[u64], programs: usize, capacity: u64) -> Option<Vec<Vec<usize>>> {
+    let mut loads = vec![0; programs];
+    let mut lists = vec![Vec::new(); programs];
+    for (index, cost) in costs.iter().enumerate() {
+        let program = loads.iter().position(|load| load + cost <= capacity)?;
+        loads[program] += cost;
+        lists[program].push(index);
+    }
+    Some(lists)
 }
 
 /// Everything in a table was checked by the plan to fit 31 bits.

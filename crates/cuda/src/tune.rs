@@ -13,7 +13,7 @@ use crate::schedule::{self, Cut, Direct, Split};
 pub const PROMOTE_ELEMS: u32 = 256;
 
 /// As [`PROMOTE_ELEMS`], of `fast` on Hopper.
-const HOPPER_PROMOTE_ELEMS: u32 = 2048;
+const HOPPER_PROMOTE_ELEMS: u32 = 3072;
 
 /// Elements of the contraction that a tile sums before it adds to the total.
 pub fn promote(tile: ProductTile) -> u32 {
@@ -60,15 +60,14 @@ pub fn hopper(problem: &Problem, facts: &Facts) -> Cut {
     if hidden + weight > ENOUGH_TILES * programs(facts, HOPPER_TILE) as usize {
         return none;
     }
-    let splits = |tiles: usize| {
-        let shares = [1, 2, 4, 8].map(|share| u32::try_from(tiles / share).unwrap_or(u32::MAX));
-        let some = shares.into_iter().filter(|&tiles| tiles > 0);
-        let all = some.flat_map(|tiles| [2, 3, 4].map(|parts| Split { tiles, parts }));
-        std::iter::once(Split::NONE).chain(all).collect::<Vec<_>>()
+    // Two parts of dX are added where they belong and cost little; those of dW go through scratch memory.
+    let halves = |tiles: usize| {
+        let some = (1..=8).map(|eighths| u32::try_from(tiles * eighths / 8).unwrap_or(u32::MAX)).filter(|&tiles| tiles > 0);
+        std::iter::once(Split::NONE).chain(some.map(|tiles| Split { tiles, parts: 2 })).collect::<Vec<_>>()
     };
     let mut best = (model_ps(problem, facts, direct, none), none);
-    for hidden in splits(hidden) {
-        for weight in splits(weight) {
+    for hidden in halves(hidden) {
+        for weight in halves(weight) {
             let cut = Cut { tile: HOPPER_TILE, hidden, weight };
             let time = model_ps(problem, facts, direct, cut);
             if time < best.0 {

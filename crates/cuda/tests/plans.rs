@@ -43,6 +43,7 @@ fn coverage(plan: &GpuPlan) -> Coverage {
     let dims = plan.problem.dims;
     let mut slots: HashMap<i32, usize> = HashMap::new();
     let mut stored = Coverage::new();
+    let mut halves: HashMap<(i32, i32, i32), Vec<(usize, i32)>> = HashMap::new();
     for task in tasks(plan) {
         let [_, n, x0, x1, w0, w1, dest, row, left, col_tile, ..] = task[..] else { unreachable!() };
         assert!((x0..x1).is_empty() || (w0..w1).is_empty(), "a task sums over tokens or over rows, not both");
@@ -59,7 +60,23 @@ fn coverage(plan: &GpuPlan) -> Coverage {
             continue;
         }
         assert_eq!(n, col_tile);
+        if dest >= 8 {
+            // Half of a sum, added to zeros: the other half is another task.
+            assert!(plan.schedule.zero_from <= row as usize, "row {row} is added to without being zeroed");
+            halves.entry((dest - 8, row, n)).or_default().push((summed, left));
+            continue;
+        }
         for r in 0..rows.min(left as usize) {
+            for c in n as usize * cols..dims.hidden().min((n as usize + 1) * cols) {
+                let cell = stored.entry((dest, row as usize + r, c)).or_default();
+                *cell = (cell.0 + 1, cell.1 + summed);
+            }
+        }
+    }
+    for ((dest, row, n), parts) in halves {
+        assert_eq!(parts.len(), 2, "a sum of {} parts is added up", parts.len());
+        let summed = parts[0].0 + parts[1].0;
+        for r in 0..rows.min(parts[0].1 as usize) {
             for c in n as usize * cols..dims.hidden().min((n as usize + 1) * cols) {
                 let cell = stored.entry((dest, row as usize + r, c)).or_default();
                 *cell = (cell.0 + 1, cell.1 + summed);
@@ -200,11 +217,38 @@ fn every_named_gpu_plans_with_kernels_it_has() {
 fn every_architecture_has_a_tile_for_either_number_of_terms() {
     for arch in Arch::ALL {
         for terms in [Terms::One, Terms::Two] {
-            let has = |kernel: &&Kernel| matches!(kernel, Kernel::Product(tile) if tile.terms == terms);
+            let has = |kernel: &&Kernel| match kernel {
+                Kernel::Product(tile) => tile.terms == terms,
+                Kernel::HopperProduct => terms == Terms::One,
+                _ => false,
+            };
             assert!(
                 KERNELS.iter().filter(|kernel| kernel.targets(arch)).any(|kernel| has(&kernel)),
                 "{arch} {terms:?}"
             );
+        }
+    }
+}
+
+#[test]
+fn arguments_of_ptx_kernels_are_its_parameters() {
+    let narrow = Layout { inputs: Access::Narrow, outputs: Access::Narrow, flat_hidden: false };
+    for layout in [Layout::DENSE, narrow] {
+        let plan = plan(&with(SUITE[0].dims(), Precision::Fast), &h200(), layout).unwrap();
+        for launch in &plan.launches {
+            let ptx = launch.kernel.ptx().expect("fast on Hopper is all PTX");
+            let declared: Vec<&str> =
+                ptx.lines().filter_map(|line| line.trim().strip_prefix(".param ")).map(|line| &line[..4]).collect();
+            let passed: Vec<&str> = launch
+                .args
+                .iter()
+                .map(|arg| match arg {
+                    Arg::Map(_) => ".ali",
+                    Arg::At(_) | Arg::Distance(_) | Arg::WideStride(..) => ".u64",
+                    Arg::Stride(..) | Arg::Int(_) => ".u32",
+                })
+                .collect();
+            assert_eq!(passed, declared, "{}", launch.kernel);
         }
     }
 }

@@ -125,7 +125,7 @@ impl Sizes {
         if blocks > 0 {
             launches.push(Launch {
                 threads: self.prep.threads(),
-                ..Launch::of(self.prep.kernel, blocks as u32, self.prep_args(&plan.workspace))
+                ..Launch::of(self.prep.kernel, blocks as u32, self.prep_args(plan))
             });
         }
         launches.push(Launch {
@@ -144,8 +144,11 @@ impl Sizes {
         launches
     }
 
-    fn prep_args(&self, work: &Workspace) -> Vec<Arg> {
-        use Tensor::{Cos, GradKey, GradQuery, GradValue, HiddenStates, KWeight, QWeight, Sin, VWeight};
+    fn prep_args(&self, plan: &GpuPlan) -> Vec<Arg> {
+        let work = &plan.workspace;
+        use Tensor::{
+            Cos, GradHiddenStates, GradKey, GradQuery, GradValue, HiddenStates, KWeight, QWeight, Sin, VWeight,
+        };
         let tensors = [GradQuery, GradKey, GradValue, Cos, Sin, HiddenStates, QWeight, KWeight, VWeight];
         let mut args: Vec<Arg> = tensors.map(|tensor| Arg::At(Place::Tensor(tensor))).into();
         args.extend([work.u, work.wx, work.words].map(|offset| Arg::At(Place::Workspace(offset))));
@@ -177,6 +180,11 @@ impl Sizes {
             ]
             .map(int),
         );
+        args.extend([
+            Arg::At(Place::Tensor(GradHiddenStates)),
+            Arg::Stride(GradHiddenStates, 1),
+            int(plan.schedule.zero_from),
+        ]);
         args
     }
 
