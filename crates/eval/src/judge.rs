@@ -14,8 +14,8 @@ mod timing;
 mod turn;
 
 pub use arena::{Layout, Places, Span};
-pub use duel::{Duel, SIDES, duel};
 pub use contents::{Mixture, Run};
+pub use duel::{Duel, SIDES, duel};
 pub use subject::{Extent, Fault, InProcess, Subject};
 
 use std::ops::ControlFlow;

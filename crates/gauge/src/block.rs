@@ -28,7 +28,8 @@ impl Block {
         let device = stream.alloc_zeros::<f32>(elems).map_err(driver("allocating a block"))?;
         // SAFETY: it is filled right below, before anyone reads it.
         let host = unsafe { stream.context().alloc_pinned_with_flags::<f32>(elems, 0) };
-        let mut block = Self { stream: stream.clone(), host: host.map_err(driver("allocating pinned memory"))?, device };
+        let mut block =
+            Self { stream: stream.clone(), host: host.map_err(driver("allocating pinned memory"))?, device };
         block.host()?.fill(0.0);
         Ok(block)
     }
@@ -91,11 +92,7 @@ impl Block {
 ///
 /// # Errors
 /// When a span has not the elements of its tensor.
-pub(crate) fn views(
-    dims: Dims,
-    base: u64,
-    spans: &[Span; 13],
-) -> Result<(Inputs<'static>, Outputs<'static>), Error> {
+pub(crate) fn views(dims: Dims, base: u64, spans: &[Span; 13]) -> Result<(Inputs<'static>, Outputs<'static>), Error> {
     let place = |index: usize| base as usize + spans[index].start * size_of::<f32>();
     let inputs = Inputs {
         grad_query: input(dims, Tensor::GradQuery, place(0))?,

@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
-use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::result;
+use cudarc::driver::sys::CUevent_flags;
 use half::f16;
 use kernelproof_eval::evaluation::{Ceiling, Origin, Resource};
 use qkv_rope_cuda::plan::Layout as Dense;
@@ -36,7 +36,9 @@ pub fn measured(stopwatch: &Stopwatch) -> Result<Vec<Ceiling>, Error> {
     let copy = copy_rate(stopwatch)?;
     let (product, what) = match library_rate(stopwatch) {
         Ok(rate) => (rate, format!("cuBLAS, product of {EXTENT} cubed in fp16 with f32 sums, random contents")),
-        Err(Error::Missing { .. }) => (own_rate(stopwatch)?, "this project's operation in fast mode, no cuBLAS".to_owned()),
+        Err(Error::Missing { .. }) => {
+            (own_rate(stopwatch)?, "this project's operation in fast mode, no cuBLAS".to_owned())
+        }
         Err(error) => return Err(error),
     };
     let ceiling = |resource, precision, per_ns, source: &str| Ceiling {

@@ -66,8 +66,7 @@ impl<'s> CudaContestant<'s> {
         let mode = format!("{:?}", problem.precision).to_lowercase();
         let how = if launch == Launch::Graph { "graph" } else { "stream" };
         let (name, spans) = (format!("cuda-{mode} ({how})"), packed(&problem));
-        let mut contestant =
-            Self { stopwatch, name, problem, spans, sets: Vec::new(), set: 0, executor, workspace };
+        let mut contestant = Self { stopwatch, name, problem, spans, sets: Vec::new(), set: 0, executor, workspace };
         for inputs in inputs {
             let block = contestant.block(inputs)?;
             contestant.sets.push(Set { block, graph: None });

@@ -44,15 +44,14 @@ impl Activity {
 ///
 /// # Errors
 /// [`Error::Records`] when the fills are not all there, when nothing else was recorded, or when a record has no time.
-pub(crate) fn of_call(
-    records: &[Activity],
-    (fills, flush_bytes): (usize, u64),
-) -> Result<(u64, Vec<String>), Error> {
+pub(crate) fn of_call(records: &[Activity], (fills, flush_bytes): (usize, u64)) -> Result<(u64, Vec<String>), Error> {
     let wrong = |why: String| Error::Records { why };
     let is_flush = |activity: &&Activity| activity.kind == Kind::Fill && activity.bytes == flush_bytes;
     let flushes = records.iter().filter(is_flush).count();
     if flushes != fills {
-        return Err(wrong(format!("found {flushes} fills of {flush_bytes} bytes, expected the {fills} before the call")));
+        return Err(wrong(format!(
+            "found {flushes} fills of {flush_bytes} bytes, expected the {fills} before the call"
+        )));
     }
     let call: Vec<&Activity> = records.iter().filter(|activity| !is_flush(activity)).collect();
     if let Some(untimed) = call.iter().find(|activity| activity.start_ns == 0 || activity.end_ns < activity.start_ns) {
@@ -61,7 +60,9 @@ pub(crate) fn of_call(
     let start_ns = call.iter().map(|activity| activity.start_ns).min();
     let end_ns = call.iter().map(|activity| activity.end_ns).max();
     match (start_ns, end_ns) {
-        (Some(start_ns), Some(end_ns)) => Ok((end_ns - start_ns, call.iter().map(|activity| activity.what()).collect())),
+        (Some(start_ns), Some(end_ns)) => {
+            Ok((end_ns - start_ns, call.iter().map(|activity| activity.what()).collect()))
+        }
         _ => Err(wrong("the call did nothing".to_owned())),
     }
 }

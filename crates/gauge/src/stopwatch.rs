@@ -119,7 +119,8 @@ impl Stopwatch {
     }
 
     fn by_events(&self, call: impl FnOnce() -> Result<(), Error>) -> Result<Taken, Error> {
-        let event = || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver("recording an event"));
+        let event =
+            || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver("recording an event"));
         self.empty_caches()?;
         let before = event()?;
         call()?;

@@ -69,7 +69,14 @@ impl Prepared {
         let block = Block::new(stopwatch.stream(), layout.len_elems())?;
         stopwatch.wait()?;
         let outputs_from = layout.slots()[Tensor::INPUTS.len()].start;
-        Ok(Self { problem: *problem, executor, workspace, block, outputs_from, kept: (0..Mixture::SLOTS).map(|_| None).collect() })
+        Ok(Self {
+            problem: *problem,
+            executor,
+            workspace,
+            block,
+            outputs_from,
+            kept: (0..Mixture::SLOTS).map(|_| None).collect(),
+        })
     }
 
     /// Fills outputs with poison and everything around them with guards.

@@ -43,7 +43,8 @@ mod with_a_gpu {
             };
             let rules = Rules::full(200, 5);
             let mut subject = CudaSubject::new(&stopwatch);
-            let result = judge(&mut subject, problem(Precision::Split), &rules, &mut bench, ("t", "2026-01-01T00:00:00Z"));
+            let result =
+                judge(&mut subject, problem(Precision::Split), &rules, &mut bench, ("t", "2026-01-01T00:00:00Z"));
             assert_eq!(result.status, Status::Passed, "{:?}", result.detail);
             assert_eq!(result.activities.is_some(), choice == TimerChoice::Cupti);
             medians.push(result.median_ns().expect("it passed"));

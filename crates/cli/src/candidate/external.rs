@@ -164,7 +164,18 @@ impl External {
     pub(crate) fn start(solution: Solution, limits: Limits) -> anyhow::Result<Self> {
         let mut running = Running::start(&limits)?;
         let handshake_ns = handshakes(&mut running.worker).map_err(Failure::from)?;
-        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns, activities: None, kept: Vec::new(), outputs_from: 0 })
+        Ok(Self {
+            solution,
+            limits,
+            running,
+            ended: false,
+            loaded: false,
+            memory: None,
+            handshake_ns,
+            activities: None,
+            kept: Vec::new(),
+            outputs_from: 0,
+        })
     }
 
     /// Its file.

@@ -117,7 +117,9 @@ pub(crate) fn execute(args: &BenchArgs) -> anyhow::Result<Exit> {
 fn on_gpu(args: &BenchArgs, ordinal: usize) -> anyhow::Result<Exit> {
     if !args.rivals.against.is_empty() || !args.threads.is_empty() || !args.isa.is_empty() || args.no_flush {
         let failure = Failure::input("--against, --threads, --isa and --no-flush are for the CPU");
-        return Err(failure.help("on a GPU, `kernelproof compare cuda-fast solution.json` sets a rival beside ours").into());
+        return Err(failure
+            .help("on a GPU, `kernelproof compare cuda-fast solution.json` sets a rival beside ours")
+            .into());
     }
     let settings = gpu::Settings {
         ordinal,

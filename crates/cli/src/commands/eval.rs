@@ -165,7 +165,10 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
 
 fn self_test(args: &EvalArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
-    let test = exploits::run(&args.resources.resources(args.resources.device.unwrap_or_default()), args.rules.rules().secret_seed)?;
+    let test = exploits::run(
+        &args.resources.resources(args.resources.device.unwrap_or_default()),
+        args.rules.rules().secret_seed,
+    )?;
     score::keep(&test);
     output::result(args.json.json.as_ref(), &test, &table::self_test(&test))?;
     let right = test.findings.iter().all(exploits::Finding::is_right);

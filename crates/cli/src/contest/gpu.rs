@@ -82,8 +82,8 @@ pub(crate) fn run(
     record: &mut BenchRecord,
 ) -> anyhow::Result<Outcome> {
     for workload in &settings.workloads {
-        let bytes = machine::input_bytes(workload.dims)
-            + machine::output_bytes(&settings.problem(workload, Precision::Split));
+        let bytes =
+            machine::input_bytes(workload.dims) + machine::output_bytes(&settings.problem(workload, Precision::Split));
         let blocks = (INPUT_SEEDS.len() * (1 + 2 * settings.precisions().len())) as u128;
         machine::require_memory(&format!("inputs and outputs of {}", workload.name), blocks * bytes)?;
     }
@@ -91,8 +91,8 @@ pub(crate) fn run(
     let progress = Progress::new(rounds * settings.workloads.len() as u64);
     for workload in &settings.workloads {
         progress.doing(workload.name.clone());
-        let case = run_case(settings, workload, (stopwatch, monitor), &progress)
-            .with_context(|| workload.name.clone())?;
+        let case =
+            run_case(settings, workload, (stopwatch, monitor), &progress).with_context(|| workload.name.clone())?;
         let Some((case, outcome)) = case else { return Ok(Outcome::Stopped) };
         record.cases.push(case);
         if outcome == Outcome::Stopped {

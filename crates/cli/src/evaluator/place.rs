@@ -24,7 +24,9 @@ pub(crate) fn place(all: &[&Who], asked: Option<Device>, mode: ModeArgs) -> Resu
     let first = precisions.next();
     if precisions.any(|other| Some(other) != first) {
         let failure = Failure::input("two precisions: times of different modes are of two cohorts");
-        return Err(failure.help("cuda-fast computes in fast and cuda-split in split; leave --precision out or name theirs"));
+        return Err(
+            failure.help("cuda-fast computes in fast and cuda-split in split; leave --precision out or name theirs")
+        );
     }
     Ok((device, ModeArgs { precision: first, ..mode }.on(device)))
 }
@@ -37,7 +39,11 @@ mod tests {
     use crate::args::{PrecisionArg, StyleArg};
     use crate::evaluator::parse_who;
 
-    fn placed(names: &[&str], asked: Option<Device>, precision: Option<PrecisionArg>) -> Result<(Device, Precision), String> {
+    fn placed(
+        names: &[&str],
+        asked: Option<Device>,
+        precision: Option<PrecisionArg>,
+    ) -> Result<(Device, Precision), String> {
         let all: Vec<Who> = names.iter().map(|name| parse_who(name).expect("it is a name")).collect();
         let mode = ModeArgs { precision, style: StyleArg::HalfSplit };
         let placed = place(&all.iter().collect::<Vec<_>>(), asked, mode);

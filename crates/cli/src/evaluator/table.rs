@@ -64,7 +64,9 @@ fn foot(evaluation: &Evaluation) -> String {
     lines.extend(measured.arithmetic_mean_ns.map(|mean| format!("arithmetic mean {} ms", milliseconds(mean))));
     lines.push(match evaluation.protocol.evaluator.mutation_score {
         Some([right, all]) => format!("mutation score of this evaluator: {right} of {all}"),
-        None => "mutation score of this evaluator: not known, `kernelproof eval --self-test` was not run with it".to_owned(),
+        None => {
+            "mutation score of this evaluator: not known, `kernelproof eval --self-test` was not run with it".to_owned()
+        }
     });
     lines.extend(light("ceilings measured here", &measured));
     lines.extend(light("ceilings of the datasheet", &evaluation.aggregates(Origin::Datasheet)));
@@ -101,7 +103,10 @@ pub(crate) fn self_test(test: &SelfTest) -> String {
         ),
     ];
     if test.device == "cpu" {
-        lines.push("does not apply to a CPU: unjoined streams, persisting L2, CUDA graphs, kernels in some calls only".to_owned());
+        lines.push(
+            "does not apply to a CPU: unjoined streams, persisting L2, CUDA graphs, kernels in some calls only"
+                .to_owned(),
+        );
     }
     lines.extend(test.not_run.as_ref().map(|(count, why)| format!("not run: {count} solutions ({why})")));
     let wrong = test.findings.iter().filter(|finding| !finding.is_right());

@@ -90,7 +90,10 @@ pub(crate) fn parse_who(text: &str) -> Result<Who, String> {
     match isa.map(Who::Cpu).or(cuda.map(Who::Cuda)) {
         Some(who) => Ok(who),
         None if text.ends_with(".json") => Ok(Who::Solution(text.into())),
-        None => Err("expected cpu-avx512, cpu-avx2, cpu-portable, cuda-fast, cuda-split or a solution's file, FILE.json".to_owned()),
+        None => {
+            Err("expected cpu-avx512, cpu-avx2, cpu-portable, cuda-fast, cuda-split or a solution's file, FILE.json"
+                .to_owned())
+        }
     }
 }
 

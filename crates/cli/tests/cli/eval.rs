@@ -93,8 +93,11 @@ fn a_gpu_that_is_not_there_is_a_clear_error() {
         return;
     }
     let folder = Folder::new();
-    folder.write("s.json", br#"{"name": "a", "author": "b", "sources": [{"path": "k.py", "content": ""}],
-        "spec": {"languages": ["triton"], "entry_point": "k.py::run"}}"#);
+    folder.write(
+        "s.json",
+        br#"{"name": "a", "author": "b", "sources": [{"path": "k.py", "content": ""}],
+        "spec": {"languages": ["triton"], "entry_point": "k.py::run"}}"#,
+    );
     let case = ["--case", "s128b2"];
     for arguments in [
         &["eval", "--impl", "cuda-fast"][..],

@@ -110,7 +110,8 @@ fn only_a_whole_full_undisturbed_release_run_may_rank() {
     let mut hot = whole.clone();
     hot.cases[3].telemetry = vec![gpu("idle"), gpu("thermal-slowdown"), gpu("idle")];
     let mut busy_host = whole.clone();
-    busy_host.cases[3].telemetry = vec![gpu("idle"), Telemetry { busy_ticks: Some(90), stolen_ticks: Some(10), ..gpu("idle") }];
+    busy_host.cases[3].telemetry =
+        vec![gpu("idle"), Telemetry { busy_ticks: Some(90), stolen_ticks: Some(10), ..gpu("idle") }];
     assert!(busy_host.may_rank(), "a GPU does not mind what its host loses");
     for refused in [quick, part, debug, stolen, hot] {
         assert!(!refused.may_rank());

@@ -224,7 +224,8 @@ fn copy(from: &[f32], to: &mut [f32]) {
 }
 
 fn same_bits(one: &[f32], other: &[f32]) -> bool {
-    let same = |(one, other): (&[f32], &[f32])| one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits());
+    let same =
+        |(one, other): (&[f32], &[f32])| one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits());
     one.len() == other.len() && one.par_chunks(PART_ELEMS).zip(other.par_chunks(PART_ELEMS)).all(same)
 }
 
@@ -244,7 +245,10 @@ mod tests {
         let places = layout.draw(&mut ChaCha8Rng::seed_from_u64(3));
         let mut memory = vec![0.0; layout.len_elems()];
         places.fill(&mut memory, &inputs);
-        assert_eq!((places.changed_input(&memory, &inputs), places.written_outside(&memory, Extent::All)), (None, None));
+        assert_eq!(
+            (places.changed_input(&memory, &inputs), places.written_outside(&memory, Extent::All)),
+            (None, None)
+        );
         let mut outputs = OwnedOutputs::poisoned(&problem, 0);
         places.collect(&memory, &mut outputs, Extent::All);
         assert!(places.still(&memory, &outputs, Extent::All));

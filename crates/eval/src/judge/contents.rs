@@ -162,7 +162,8 @@ mod tests {
         // Large enough for parts of several elements.
         let dims = Dims::new(2, 37, 96, 4, 2, 16).expect("valid");
         let mut contents = Contents::new(dims, 7);
-        let kept: Vec<OwnedInputs> = (0..Mixture::SLOTS).map(|slot| contents.set(slot / 2, slot % 2 == 1).clone()).collect();
+        let kept: Vec<OwnedInputs> =
+            (0..Mixture::SLOTS).map(|slot| contents.set(slot / 2, slot % 2 == 1).clone()).collect();
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let (inputs, mixture) = contents.of_call(3, &mut rng);
         let mut composed = inputs.clone();

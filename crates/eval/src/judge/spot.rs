@@ -123,6 +123,8 @@ mod tests {
         assert!(wrong.starts_with("grad_k_weight: "), "{wrong}");
         assert_eq!(look(&problem, &inputs, &outputs, Extent::One(Tensor::GradVWeight), &mut rng), Ok(()));
         outputs.tensor_mut(Tensor::GradQWeight).expect("it is there")[3] = f32::NAN;
-        assert!(look(&problem, &inputs, &outputs, Extent::All, &mut rng).expect_err("unwritten").contains("1 elements"));
+        assert!(
+            look(&problem, &inputs, &outputs, Extent::All, &mut rng).expect_err("unwritten").contains("1 elements")
+        );
     }
 }

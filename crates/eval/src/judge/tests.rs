@@ -258,7 +258,8 @@ fn on_a_device_the_same_is_found_with_less_carried() {
     assert_eq!((result.status, result.detail.as_deref()), (Status::Passed, None));
     assert_eq!((result.samples_ns.len(), result.spot_checked_calls, honest.kept.len()), (50, 60, Mixture::SLOTS));
     assert!(honest.carried_elems < 71 * honest.mirror.len(), "half of both ways in every call");
-    let found = [Habit::WrongFrom(5), Habit::WrongFrom(15), Habit::Late, Habit::Outside].map(|habit| judged(&mut remote(habit)).status);
+    let found = [Habit::WrongFrom(5), Habit::WrongFrom(15), Habit::Late, Habit::Outside]
+        .map(|habit| judged(&mut remote(habit)).status);
     assert_eq!(found, [Status::WrongValues, Status::WrongWhenTimed, Status::LateOutput, Status::WrittenOutside]);
 }
 

@@ -37,7 +37,15 @@ pub(super) enum Source<'a> {
 impl<'s> Turns<'s> {
     pub(super) fn new(subject: &'s mut dyn Subject, problem: Problem, layout: Layout, secret_seed: u64) -> Self {
         let outputs = OwnedOutputs::poisoned(&problem, 0);
-        Self { subject, problem, layout, rng: ChaCha8Rng::seed_from_u64(secret_seed), outputs, places: None, extent: Extent::All }
+        Self {
+            subject,
+            problem,
+            layout,
+            rng: ChaCha8Rng::seed_from_u64(secret_seed),
+            outputs,
+            places: None,
+            extent: Extent::All,
+        }
     }
 
     /// Makes one call; its time in ns, and what it did that no call may do. What is remote is looked at as far as `extent`
