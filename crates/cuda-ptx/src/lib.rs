@@ -1,8 +1,8 @@
 //! Kernels for Hopper: Rust that writes PTX.
 
 mod asm;
-mod hopper;
 pub mod finish;
+mod hopper;
 pub mod prep;
 pub mod product;
 pub mod words;

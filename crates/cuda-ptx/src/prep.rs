@@ -615,10 +615,7 @@ fn head_row(asm: &mut Asm, token: &Token, head: Reg) -> (Reg, Reg) {
     let base = asm.address("grad_q");
     let (of_batch, of_head, of_row) = (asm.wide("q_batch"), asm.int("q_head"), asm.int("q_seq"));
     let local = asm.set(head);
-    let others = [
-        (q_heads, "grad_k", "k_batch", "k_head", "k_seq"),
-        (v_first, "grad_v", "v_batch", "v_head", "v_seq"),
-    ];
+    let others = [(q_heads, "grad_k", "k_batch", "k_head", "k_seq"), (v_first, "grad_v", "v_batch", "v_head", "v_seq")];
     for (first, from, batch, head_stride, row) in others {
         let beyond = asm.test("ge.u32", head, first);
         let (from, batch, head_stride, row) = (asm.address(from), asm.wide(batch), asm.int(head_stride), asm.int(row));

@@ -5,16 +5,17 @@
 //! consecutive rows of the same matrix.
 //!
 //! Roles: in the first warpgroup one thread asks the tensor memory accelerator for tiles; two more warpgroups multiply 64
-//! rows each. Two blocks form a cluster and compute tiles one below the other: each loads half of the right operand for
-//! both. Sums are made in one set of accumulators and added to a second one every `promote` steps, since the tensor cores
-//! truncate; the second set is scaled and stored in slices while the multiplications of the next tile run.
+//! rows each. Two blocks form a cluster and compute tiles of the same columns: each loads half of the right operand for
+//! both. Sums are made in one set of accumulators and added to a second one after each chunk, since the tensor cores
+//! truncate; the second set is scaled and stored in slices while the multiplications of the next tile run. The last tile of
+//! a block goes out in whole rows through shared memory.
 //!
 //! Where the powers of two that `prep` assumed do not fit ([`crate::words`]), the first warpgroup makes the right operand's
 //! tiles from f32 itself: slow, and rare.
 //!
 //! Task, 12 words, of each block: row tile (of tokens for dX, of the stacked weights for dW), column tile, k
-//! tiles `[x0, x1)` of dX, k tiles `[w0, w1)` of dW, destination (0 dX, 1..=3 dWq, dWk, dWv, 4 scratch; and [`ADDS`] for a
-//! sum in two parts that are added to zeros, in either order with the same result), first row in the destination, rows left there, column tile in the destination, first word of the rows' powers (dX). One of the two
+//! tiles `[x0, x1)` of dX, k tiles `[w0, w1)` of dW, destination (0 dX, 1..=3 dWq, dWk, dWv, 4 scratch; and [`ADDS`], in a
+//! block's last task only, for half of a sum that is added to zeros), first row in the destination, rows left there, column tile in the destination, first word of the rows' powers (dX). One of the two
 //! ranges is empty; both blocks of a cluster have the same ranges.
 
 use crate::asm::{Asm, Entry, Label, Param, Reg, op};
@@ -39,7 +40,8 @@ pub const WX_BOX_ROWS: u32 = DEPTH / CLUSTER;
 pub const THREADS: u32 = 3 * WARPGROUP;
 /// Words of a task.
 pub const TASK_WORDS: u32 = 12;
-/// Marks a destination that is added to.
+/// Marks a destination that is added to. Two halves give the same bits in either order. Only the copies of the last tile
+/// add: adding from registers (`red`) would flush subnormal numbers.
 pub const ADDS: u32 = 8;
 /// The kernel's name.
 pub const NAME: &str = "product_sm90";
@@ -115,7 +117,6 @@ const PARAMS: &[Param] = &[
     Param::Int("w_rows"),
     Param::Int("first_task"),
     Param::Int("tasks_each"),
-    Param::Int("promote"),
     Param::Int("status"),
     Param::Int("token_blocks"),
     Param::Int("weight_blocks"),
@@ -141,7 +142,7 @@ pub fn ptx() -> String {
 }
 
 /// Words that a thread has under way when it looks for the largest.
-const UNDER_WAY: u32 = 12;
+const UNDER_WAY: u32 = 24;
 
 /// What all threads of a block know.
 struct Block {
@@ -184,7 +185,12 @@ impl Block {
         op!(asm, "@!{first_thread} bra {not_first};");
         for stage in 0..STAGES {
             op!(asm, "mbarrier.init.shared::cta.b64 [{shared}+{}], 1;", FULL + 8 * stage);
-            op!(asm, "mbarrier.init.shared::cta.b64 [{shared}+{}], {};", EMPTY + 8 * stage, CLUSTER * 2 * WARPGROUP / 32);
+            op!(
+                asm,
+                "mbarrier.init.shared::cta.b64 [{shared}+{}], {};",
+                EMPTY + 8 * stage,
+                CLUSTER * 2 * WARPGROUP / 32
+            );
         }
         op!(asm, "fence.mbarrier_init.release.cluster;");
         op!(asm, "st.shared.v2.b32 [{shared}+{TOPS}], {{{NONE}, {NONE}}};");
@@ -211,19 +217,7 @@ impl Block {
         let x_power = fitting_power(asm, x_top, x_usual);
         let w_unusual = asm.test("ne.s32", w_power, w_usual);
         let x_unusual = asm.test("ne.s32", x_power, x_usual);
-        Self {
-            thread,
-            lane,
-            rank,
-            shared,
-            words,
-            tasks,
-            task_count,
-            w_power,
-            x_power,
-            w_unusual,
-            x_unusual,
-        }
+        Self { thread, lane, rank, shared, words, tasks, task_count, w_power, x_power, w_unusual, x_unusual }
     }
 
     /// Copies the first tasks to shared memory.
@@ -581,22 +575,28 @@ struct Finished {
 struct FinishedRow {
     to: Reg,
     factors: [Reg; 2],
-    /// Whether the row exists and is to be stored, or added.
-    stored: Reg,
-    added: Reg,
+    exists: Reg,
 }
 
 impl Finished {
     fn new(asm: &mut Asm) -> Self {
         let row = |asm: &mut Asm| {
-            let (to, stored, added) = (asm.bits64(), asm.pred(), asm.pred());
+            let (to, exists) = (asm.bits64(), asm.pred());
             op!(asm, "mov.b64 {to}, 0;");
-            op!(asm, "setp.ne.u32 {stored}, 0, 0;");
-            op!(asm, "setp.ne.u32 {added}, 0, 0;");
-            FinishedRow { to, factors: [asm.float(), asm.float()], stored, added }
+            op!(asm, "setp.ne.u32 {exists}, 0, 0;");
+            FinishedRow { to, factors: [asm.float(), asm.float()], exists }
         };
         let rows = [row(asm), row(asm)];
-        Self { sums: asm.floats(SUMS), slice: asm.set(SLICES), pace: asm.set(1), rows, cols_left: asm.set(0), rows_left: asm.set(0), pitch: asm.set(0), adds: asm.pred() }
+        Self {
+            sums: asm.floats(SUMS),
+            slice: asm.set(SLICES),
+            pace: asm.set(1),
+            rows,
+            cols_left: asm.set(0),
+            rows_left: asm.set(0),
+            pitch: asm.set(0),
+            adds: asm.pred(),
+        }
     }
 
     /// Stores the next slice, if any.
@@ -695,11 +695,9 @@ impl Finished {
 
     fn store_pair(&self, asm: &mut Asm, row: &FinishedRow, first: usize, col: u32) {
         let scaled = self.scaled(asm, row, first);
-        for (when, instruction) in [(row.stored, "st.global.v2.f32"), (row.added, "red.global.add.v2.f32")] {
-            let inside = asm.pred();
-            op!(asm, "setp.gt.and.s32 {inside}, {}, {col}, {when};", self.cols_left);
-            op!(asm, "@{inside} {instruction} [{}+{}], {{{}, {}}};", row.to, 4 * col, scaled[0], scaled[1]);
-        }
+        let inside = asm.pred();
+        op!(asm, "setp.gt.and.s32 {inside}, {}, {col}, {};", self.cols_left, row.exists);
+        op!(asm, "@{inside} st.global.v2.f32 [{}+{}], {{{}, {}}};", row.to, 4 * col, scaled[0], scaled[1]);
     }
 
     /// Plans the storing for a tile of `steps` steps to come.
@@ -776,7 +774,6 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     let finished = Finished::new(asm);
     let sums = asm.floats(SUMS);
     let ring = Ring::new(asm, 0);
-    let promote = asm.int("promote");
     let task = asm.set(0);
     let (next_task, end) = (asm.label(), asm.label());
     let engine = Engine { ring, full, empty, signals, b, sums, finished };
@@ -792,18 +789,10 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     let steps = asm.bin("sub.s32", w1, w0);
     op!(asm, "max.s32 {steps}, {steps}, {x_steps};");
     let rest = task_words(asm, address, 8, 4);
-    let [left, col_tile, power_word] = [rest[0], rest[1], rest[2]];
+    let [left, col_tile, power_word, chunk] = [rest[0], rest[1], rest[2], rest[3]];
     let powers = row_powers(asm, block, is_weight, row, left, power_word);
     engine.finished.set_pace(asm, steps);
 
-    // Chunks of equal length, none longer than `promote`.
-    let chunks = asm.bin("add.s32", steps, promote);
-    op!(asm, "sub.s32 {chunks}, {chunks}, 1;");
-    op!(asm, "div.u32 {chunks}, {chunks}, {promote};");
-    op!(asm, "max.u32 {chunks}, {chunks}, 1;");
-    let chunk = asm.bin("add.s32", steps, chunks);
-    op!(asm, "sub.s32 {chunk}, {chunk}, 1;");
-    op!(asm, "div.u32 {chunk}, {chunk}, {chunks};");
     let first_chunk = asm.pred();
     op!(asm, "setp.eq.u32 {first_chunk}, 0, 0;");
     let (next_chunk, tile_done, some) = (asm.label(), asm.label(), asm.label());
@@ -831,6 +820,12 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     let more = asm.test("gt.s32", steps, 0);
     op!(asm, "@{more} bra {next_chunk};");
     asm.place(tile_done);
+    // Minus the powers of two that the tile's rows carry.
+    let shared = asm.select(block.x_power, block.w_power, is_weight);
+    for power in powers {
+        op!(asm, "add.s32 {power}, {power}, {shared};");
+        op!(asm, "neg.s32 {power}, {power};");
+    }
     engine.finish_tile(asm, [row, col], powers, [dest, dest_row, left, col_tile]);
     op!(asm, "add.u32 {task}, {task}, 1;");
     op!(asm, "bra {next_task};");
@@ -838,20 +833,17 @@ fn multiplying(asm: &mut Asm, block: &Block) {
     engine.finished.store_last(asm, block, group, [row, col]);
 }
 
-/// Minus the powers of two of the thread's two rows.
+/// Asks for the powers of two of the thread's two rows of U, which nothing waits for before the tile is finished.
 fn row_powers(asm: &mut Asm, block: &Block, is_weight: Reg, row: Reg, left: Reg, power_word: Reg) -> [Reg; 2] {
     [0, 8].map(|below| {
-        let power = asm.bits32();
         let row = asm.bin("add.u32", row, below);
         let last = asm.bin("sub.s32", left, 1);
         op!(asm, "min.s32 {row}, {row}, {last};");
         op!(asm, "max.s32 {row}, {row}, 0;");
         let word = asm.bin("add.u32", row, power_word);
         let at = asm.at(block.words, word, 4);
+        let power = asm.set(0);
         op!(asm, "@!{is_weight} ld.global.u32 {power}, [{at}];");
-        op!(asm, "@!{is_weight} add.s32 {power}, {power}, {};", block.w_power);
-        op!(asm, "@{is_weight} mov.b32 {power}, {};", block.x_power);
-        op!(asm, "neg.s32 {power}, {power};");
         power
     })
 }
@@ -957,8 +949,7 @@ impl Engine {
         for (index, (row_of, power)) in finished.rows.iter().zip(powers).enumerate() {
             let below = 8 * index;
             let this_row = asm.bin("add.u32", row, below);
-            op!(asm, "setp.lt.and.s32 {}, {this_row}, {left}, {};", row_of.added, finished.adds);
-            op!(asm, "setp.lt.and.s32 {}, {this_row}, {left}, !{};", row_of.stored, finished.adds);
+            op!(asm, "setp.lt.s32 {}, {this_row}, {left};", row_of.exists);
             let (to_row, at, wide_col) = (asm.bin("add.u32", to_row, below), asm.bits64(), asm.bits64());
             op!(asm, "mul.wide.u32 {at}, {to_row}, {pitch};");
             op!(asm, "cvt.u64.u32 {wide_col}, {first_col};");

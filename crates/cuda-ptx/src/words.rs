@@ -44,11 +44,8 @@ pub(crate) fn fitting_power(asm: &mut Asm, top: Reg, usual: Reg) -> Reg {
     let fitted = asm.bits32();
     op!(asm, "sub.s32 {fitted}, {FITTED}, {top};");
     let scaled = asm.bin("add.s32", top, usual);
-    let (low, high, none) = (
-        asm.test("lt.s32", scaled, LOWEST),
-        asm.test("gt.s32", scaled, HIGHEST),
-        asm.test("le.s32", top, NONE),
-    );
+    let (low, high, none) =
+        (asm.test("lt.s32", scaled, LOWEST), asm.test("gt.s32", scaled, HIGHEST), asm.test("le.s32", top, NONE));
     let outside = asm.pred();
     op!(asm, "or.pred {outside}, {low}, {high};");
     let power = asm.select(fitted, usual, outside);

@@ -111,11 +111,22 @@ struct PlacedTile {
 
 #[derive(Clone, Copy)]
 enum Place {
-    Output { dest: usize, row: usize, left: usize },
-    /// An output that two parts are added to.
-    Added { dest: usize, row: usize, left: usize },
+    Output {
+        dest: usize,
+        row: usize,
+        left: usize,
+    },
+    /// An output that two parts are added to; a program adds its last piece only.
+    Added {
+        dest: usize,
+        row: usize,
+        left: usize,
+    },
     /// A scratch slot, of which so many rows are of use.
-    Slot { slot: usize, left: usize },
+    Slot {
+        slot: usize,
+        left: usize,
+    },
 }
 
 /// Rows of the stacked weights that belong to one of them.
@@ -146,11 +157,27 @@ struct Builder<'a> {
     finish: Vec<i32>,
     slots: usize,
     zero_from: usize,
+    /// Steps after which a sum is added to the total, on Hopper.
+    promote: usize,
 }
 
-/// Cuts `problem` for `programs` programs.
-pub fn build(problem: &Problem, cut: Cut, direct: Direct, programs: u32) -> Schedule {
-    let mut builder = Builder { problem, cut, direct, pieces: Vec::new(), finish: Vec::new(), slots: 0, zero_from: problem.dims.tokens() };
+/// Cuts `problem` for `programs` programs. On Hopper sums are added to the total after at most `promote` elements.
+pub fn build(problem: &Problem, cut: Cut, direct: Direct, programs: u32, promote: u32) -> Schedule {
+    // A program has one piece at most that is added.
+    let mut cut = cut;
+    if cut.tile == HOPPER_TILE && cut.hidden.parts == 2 {
+        cut.hidden.tiles = cut.hidden.tiles.min(programs / 2);
+    }
+    let mut builder = Builder {
+        problem,
+        cut,
+        direct,
+        pieces: Vec::new(),
+        finish: Vec::new(),
+        slots: 0,
+        zero_from: problem.dims.tokens(),
+        promote: (promote / cut.tile.depth) as usize,
+    };
     builder.hidden_tiles();
     builder.weight_tiles();
     builder.assign(programs)
@@ -331,10 +358,10 @@ impl Builder<'_> {
     fn assign(mut self, programs: u32) -> Schedule {
         let programs = programs.min(u32::try_from(self.pieces.len()).unwrap_or(u32::MAX)).max(1);
         self.pieces.sort_by_key(|piece| Reverse(piece.cost));
-        let costs: Vec<u64> = self.pieces.iter().map(|piece| piece.cost).collect();
-        let total: u64 = costs.iter().sum();
-        let lists = spread(&costs, programs as usize);
-        let longest = lists.iter().map(|list| list.iter().map(|&index| costs[index]).sum()).max().unwrap_or(0);
+        let loads: Vec<Load> = self.pieces.iter().map(Piece::load).collect();
+        let total: u64 = loads.iter().map(|load| load.cost).sum();
+        let lists = spread(&loads, programs as usize);
+        let longest = lists.iter().map(|list| list.iter().map(|&index| loads[index].cost).sum()).max().unwrap_or(0);
         let blocks = self.together();
         let first = (programs as usize * blocks).div_ceil(PRODUCT_WORDS);
         let each = lists.iter().map(Vec::len).max().unwrap_or(0);
@@ -369,16 +396,25 @@ impl Builder<'_> {
         let (x, w) = if piece.hidden { (&piece.sum, &empty) } else { (&empty, &piece.sum) };
         // A piece may have a tile less than its program has blocks: the last one then computes the first tile for nobody.
         let tile = piece.tiles.get(block).unwrap_or(&piece.tiles[0]);
-        let (power, stride) =
+        let (power, mut last) =
             if piece.hidden { (HEADER_WORDS + tile.row_tile * self.rows(), 1) } else { (X_POWER_WORD, 0) };
+        if self.cut.tile == HOPPER_TILE {
+            last = chunk(piece.sum.len(), self.promote);
+        }
         let (dest, row, left, col_tile) = match tile.place {
             Place::Output { dest, row, left } => (dest, row, left, piece.col_tile),
             Place::Added { dest, row, left } => (dest + ADDS as usize, row, left, piece.col_tile),
             Place::Slot { slot, left } => (4, slot * self.rows(), left, 0),
         };
         let left = if block < piece.tiles.len() { left } else { 0 };
-        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, stride].map(word)
+        [tile.row_tile, piece.col_tile, x.start, x.end, w.start, w.end, dest, row, left, col_tile, power, last]
+            .map(word)
     }
+}
+
+/// Steps of the chunks of a sum: of equal length, none longer than `most`.
+fn chunk(steps: usize, most: usize) -> usize {
+    steps.div_ceil(steps.div_ceil(most.max(1)).max(1))
 }
 
 impl PlacedTile {
@@ -391,17 +427,32 @@ impl PlacedTile {
     }
 }
 
+/// What packing needs to know of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Load {
+    cost: u64,
+    /// Comes last in its program, which has one such piece at most.
+    last: bool,
+}
+
+impl Piece {
+    fn load(&self) -> Load {
+        let last = self.tiles.iter().any(|tile| matches!(tile.place, Place::Added { .. }));
+        Load { cost: self.cost, last }
+    }
+}
+
 /// Spreads pieces over programs so that the longest program is short; costs are in falling order. The better of two
 /// rules: longest piece first to the least loaded program, and the least capacity for which first-fit packing succeeds,
 /// which finds the even fillings that the first one misses.
-fn spread(costs: &[u64], programs: usize) -> Vec<Vec<usize>> {
-    let (longest, greedy) = longest_first(costs, programs);
-    let total: u64 = costs.iter().sum();
+fn spread(loads: &[Load], programs: usize) -> Vec<Vec<usize>> {
+    let (longest, greedy) = longest_first(loads, programs);
+    let total: u64 = loads.iter().map(|load| load.cost).sum();
     let (mut low, mut high) = (total.div_ceil(programs as u64), longest);
     let mut best = greedy;
     while low < high {
         let capacity = low + (high - low) / 2;
-        match first_fit(costs, programs, capacity) {
+        match first_fit(loads, programs, capacity) {
             Some(packed) => {
                 best = packed;
                 high = capacity;
@@ -409,46 +460,54 @@ fn spread(costs: &[u64], programs: usize) -> Vec<Vec<usize>> {
             None => low = capacity + 1,
         }
     }
-    side_by_side(costs, &best)
+    side_by_side(loads, best)
 }
 
 /// Exchanges pieces of equal cost so that neighbours, which share operands, are computed at the same time by different
 /// programs rather than one after the other by one.
-fn side_by_side(costs: &[u64], lists: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let mut places: Vec<(Reverse<u64>, usize, usize)> = Vec::with_capacity(costs.len());
-    for (program, list) in lists.iter().enumerate() {
-        for (place, &index) in list.iter().enumerate() {
-            places.push((Reverse(costs[index]), place, program));
-        }
+fn side_by_side(loads: &[Load], mut lists: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+    let mut places: Vec<(Load, usize, usize)> = Vec::with_capacity(loads.len());
+    for (program, list) in lists.iter_mut().enumerate() {
+        list.sort_by_key(|&index| loads[index].last);
+        places.extend(list.iter().enumerate().map(|(place, &index)| (loads[index], place, program)));
     }
-    // Pieces are in falling order of cost, so each class of cost is a run of them.
     places.sort_unstable();
-    let mut exchanged: Vec<Vec<usize>> = lists.iter().map(|list| vec![0; list.len()]).collect();
-    for (index, (_, place, program)) in places.into_iter().enumerate() {
-        exchanged[program][place] = index;
+    let mut pieces: Vec<usize> = (0..loads.len()).collect();
+    pieces.sort_by_key(|&index| loads[index]);
+    for (index, (_, place, program)) in pieces.into_iter().zip(places) {
+        lists[program][place] = index;
     }
-    exchanged
+    lists
 }
 
-fn longest_first(costs: &[u64], programs: usize) -> (u64, Vec<Vec<usize>>) {
-    let mut free: BinaryHeap<Reverse<(u64, usize)>> = (0..programs).map(|program| Reverse((0, program))).collect();
+fn longest_first(loads: &[Load], programs: usize) -> (u64, Vec<Vec<usize>>) {
     let mut lists = vec![Vec::new(); programs];
-    for (index, cost) in costs.iter().enumerate() {
+    // Pieces that must be last go to programs of their own first.
+    let (last, others): (Vec<_>, Vec<_>) = (0..loads.len()).partition(|&index| loads[index].last);
+    let mut free = BinaryHeap::new();
+    for (program, list) in lists.iter_mut().enumerate() {
+        let own = last.get(program).copied();
+        list.extend(own);
+        free.push(Reverse((own.map_or(0, |index| loads[index].cost), program)));
+    }
+    for index in others {
         if let Some(Reverse((load, program))) = free.pop() {
             lists[program].push(index);
-            free.push(Reverse((load + cost, program)));
+            free.push(Reverse((load + loads[index].cost, program)));
         }
     }
     (free.iter().map(|Reverse((load, _))| *load).max().unwrap_or(0), lists)
 }
 
 /// Each piece to the first program that has room, if there is one for all.
-fn first_fit(costs: &[u64], programs: usize, capacity: u64) -> Option<Vec<Vec<usize>>> {
-    let mut loads = vec![0; programs];
+fn first_fit(loads: &[Load], programs: usize, capacity: u64) -> Option<Vec<Vec<usize>>> {
+    let mut filled = vec![Load { cost: 0, last: false }; programs];
     let mut lists = vec![Vec::new(); programs];
-    for (index, cost) in costs.iter().enumerate() {
-        let program = loads.iter().position(|load| load + cost <= capacity)?;
-        loads[program] += cost;
+    for (index, load) in loads.iter().enumerate() {
+        let fits = |filled: &Load| filled.cost + load.cost <= capacity && !(filled.last && load.last);
+        let program = filled.iter().position(fits)?;
+        filled[program].cost += load.cost;
+        filled[program].last |= load.last;
         lists[program].push(index);
     }
     Some(lists)

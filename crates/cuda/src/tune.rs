@@ -62,7 +62,8 @@ pub fn hopper(problem: &Problem, facts: &Facts) -> Cut {
     }
     // Two parts of dX are added where they belong and cost little; those of dW go through scratch memory.
     let halves = |tiles: usize| {
-        let some = (1..=8).map(|eighths| u32::try_from(tiles * eighths / 8).unwrap_or(u32::MAX)).filter(|&tiles| tiles > 0);
+        let some =
+            (1..=8).map(|eighths| u32::try_from(tiles * eighths / 8).unwrap_or(u32::MAX)).filter(|&tiles| tiles > 0);
         std::iter::once(Split::NONE).chain(some.map(|tiles| Split { tiles, parts: 2 })).collect::<Vec<_>>()
     };
     let mut best = (model_ps(problem, facts, direct, none), none);
@@ -150,7 +151,7 @@ fn cuts(problem: &Problem, facts: &Facts, tile: ProductTile) -> Vec<Cut> {
 }
 
 fn model_ps(problem: &Problem, facts: &Facts, direct: Direct, cut: Cut) -> u64 {
-    let schedule = schedule::build(problem, cut, direct, programs(facts, cut.tile));
+    let schedule = schedule::build(problem, cut, direct, programs(facts, cut.tile), promote(cut.tile));
     let product = schedule.longest * pace_ps(cut.tile);
     let scratch = u64::from(schedule.slots) * u64::from(cut.tile.rows * cut.tile.cols) * 4;
     let finish = if schedule.slots > 0 { FINISH_PS + scratch * SCRATCH_PS_PER_BYTE } else { 0 };

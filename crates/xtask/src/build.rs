@@ -15,17 +15,39 @@ use crate::cubin;
 use crate::lock::{Entry, Lock};
 use crate::toolchain::Toolchain;
 
+/// What is wanted of the compiled kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Archives and lock file.
+    Write,
+    /// A comparison with those that are there.
+    Check,
+    /// Archives of kernels that are instrumented for memcheck; the lock file stays, so that they cannot pass for others.
+    Instrument,
+}
+
+impl Mode {
+    pub(crate) fn of(check: bool, instrument: bool) -> Self {
+        match (check, instrument) {
+            (true, _) => Self::Check,
+            (false, true) => Self::Instrument,
+            (false, false) => Self::Write,
+        }
+    }
+}
+
 struct Compiler<'a> {
     tools: &'a Toolchain,
     frontend: PathBuf,
     work: PathBuf,
     /// Whether tiles in the embedded archive are those of these sources.
     keep: bool,
+    instrument: bool,
 }
 
-/// Compiles the rows of `archs`; writes archives and lock file, or compares with them when `check` is set. Kernels made of
-/// tiles take minutes: those that the lock file says are of these sources are kept, except for `check`.
-pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usize, check: bool) -> Result<()> {
+/// Compiles the rows of `archs`; writes or compares as `mode` says. Kernels made of tiles take minutes: those that the
+/// lock file says are of these sources are kept where they are only to be written.
+pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usize, mode: Mode) -> Result<()> {
     let work = tempdir(root)?;
     let folder = root.join("crates/cuda/cubins");
     std::fs::create_dir_all(&folder)?;
@@ -38,10 +60,11 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
         tileiras: tools.assembler_version()?,
         cubins: BTreeMap::new(),
     };
-    let same_tiles = (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
-    let keep = same_tiles && !check;
+    let same_tiles =
+        (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
+    let keep = same_tiles && mode == Mode::Write;
     let frontend = if keep { PathBuf::new() } else { tools.frontend(root)? };
-    let compiler = Compiler { tools, frontend, work, keep };
+    let compiler = Compiler { tools, frontend, work, keep, instrument: mode == Mode::Instrument };
     let mut spilled = Vec::new();
     for &arch in archs {
         let rows = compiler.all(arch, jobs)?;
@@ -55,14 +78,17 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
             entries.insert(kernel.to_string(), entry);
         }
         made.cubins.insert(arch.name().to_owned(), entries);
-        if !check {
+        if mode == Mode::Instrument || mode == Mode::Write && spilled.is_empty() {
             let named: Vec<_> = rows.into_iter().map(|(kernel, cubin)| (kernel.to_string(), cubin)).collect();
             let bytes = archive::write(&folder.join(format!("{arch}.zst")), &named)?;
             report(&format!("{arch}: {} cubins, {bytes} bytes packed", named.len()));
         }
     }
+    if mode == Mode::Instrument {
+        return Ok(());
+    }
     ensure!(spilled.is_empty(), "registers are spilled where the table says they must not be:\n{}", spilled.join("\n"));
-    if check {
+    if mode == Mode::Check {
         return compare(&committed, &made);
     }
     for (arch, entries) in committed.cubins {
@@ -120,7 +146,11 @@ impl Compiler<'_> {
         frontend.arg(&bytecode);
         quietly(&mut frontend)?;
         let mut assembler = Command::new(self.tools.assembler());
-        assembler.args(["--gpu-name", arch.name(), "-O3"]).arg(&bytecode).arg("-o").arg(&cubin);
+        assembler.args(["--gpu-name", arch.name(), "-O3"]);
+        if self.instrument {
+            assembler.arg("--sanitize=memcheck");
+        }
+        assembler.arg(&bytecode).arg("-o").arg(&cubin);
         quietly(&mut assembler)?;
         std::fs::read(&cubin).context("the assembler wrote no cubin")
     }

@@ -13,7 +13,7 @@ use crate::schedule::{HEADER_WORDS, Schedule};
 const _: () = assert!(HEADER_WORDS == words::TOKENS as usize);
 
 /// Threads that a block of `prep` is given for its tokens, where a token takes fewer.
-const PREP_THREADS: u32 = 384;
+const PREP_THREADS: u32 = 192;
 
 /// Whether these kernels serve.
 pub(super) fn serves(facts: &Facts, terms: Terms) -> bool {
@@ -227,9 +227,8 @@ impl Sizes {
                 self.w_rows,
                 plan.schedule.first_task,
                 plan.schedule.tasks_each,
-                (plan.choice.promote / HOPPER_TILE.depth).max(1) as usize,
                 self.status(),
-                if self.want_x { self.token_blocks } else { 0 },
+                self.token_blocks,
                 self.weight_blocks,
             ]
             .map(int),

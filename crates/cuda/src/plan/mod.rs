@@ -167,11 +167,8 @@ pub struct GpuPlan {
 /// [`Error::Refused`] when the GPU backend cannot run the problem.
 pub fn plan(problem: &Problem, facts: &Facts, layout: Layout) -> Result<GpuPlan, Error> {
     let terms = terms(problem)?;
-    let cut = if hopper::serves(facts, terms) {
-        tune::hopper(problem, facts)
-    } else {
-        tune::choose(problem, facts, terms)
-    };
+    let cut =
+        if hopper::serves(facts, terms) { tune::hopper(problem, facts) } else { tune::choose(problem, facts, terms) };
     let choice = Choice { prep: tune::prep(problem, terms), cut, promote: tune::promote(cut.tile) };
     plan_choice(problem, facts, layout, choice)
 }
@@ -197,7 +194,7 @@ pub fn plan_choice(problem: &Problem, facts: &Facts, layout: Layout, choice: Cho
     let hopper = if cut.tile == HOPPER_TILE { Some(hopper::Sizes::new(problem, layout)?) } else { None };
     let direct = direct(problem, layout);
     let programs = facts.multiprocessors * cut.tile.resident / cut.tile.cluster;
-    let schedule = schedule::build(problem, cut, direct, programs);
+    let schedule = schedule::build(problem, cut, direct, programs, choice.promote);
     let workspace = match &hopper {
         Some(hopper) => hopper.workspace(&schedule),
         None => sizes.workspace(&schedule, cut.tile),
