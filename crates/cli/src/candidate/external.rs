@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kernelproof_eval::evaluation::Status;
-use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
+use kernelproof_eval::judge::{Extent, Fault, Layout, Mixture, Places, Run, Subject};
 use kernelproof_eval::measure::Clock;
-use qkv_rope_op::{Pairing, Problem};
+use kernelproof_gauge::Stopwatch;
+use qkv_rope_op::{Pairing, Problem, Tensor};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ const SCRIPT: Script = Script {
     label: "solution",
     file: "solution_worker.py",
     text: include_str!("../../python/solution_worker.py"),
+    modules: &[("gpu_clock.py", include_str!("../../python/gpu_clock.py"))],
     environment: &[BOUND],
 };
 
@@ -48,6 +50,8 @@ pub(crate) struct Limits {
     pub(crate) call: Duration,
     /// Memory beyond what PyTorch has after its import.
     pub(crate) memory_bytes: u64,
+    /// The NVIDIA GPU that it runs on; `None` on the CPU.
+    pub(crate) gpu: Option<usize>,
 }
 
 /// A solution, and the process that runs it.
@@ -60,12 +64,19 @@ pub(crate) struct External {
     loaded: bool,
     memory: Option<Shared>,
     handshake_ns: Vec<u64>,
+    /// What the last call made the GPU do.
+    activities: Option<Vec<String>>,
+    /// Places of inputs that the worker keeps, by slot.
+    kept: Vec<Option<Places>>,
+    /// Where the room of the outputs begins in the block.
+    outputs_from: usize,
 }
 
 #[derive(Debug)]
 struct Running {
     worker: Worker,
     runtime: BTreeMap<String, String>,
+    gpu: Option<GpuClock>,
     folder: tempfile::TempDir,
 }
 
@@ -74,6 +85,44 @@ struct Hello {
     torch: String,
     python: String,
     threads: usize,
+    gpu: Option<GpuClock>,
+}
+
+/// How a worker times calls on its GPU.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct GpuClock {
+    timer: Timer,
+    /// Bytes that it zeroes before each call.
+    pub(crate) flush_bytes: usize,
+    /// CUDA version of its PyTorch.
+    cuda: String,
+    triton: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Timer {
+    Cupti,
+    Events,
+}
+
+impl GpuClock {
+    /// The name of the timer, as protocols give it.
+    pub(crate) fn timer(&self) -> &'static str {
+        match self.timer {
+            Timer::Cupti => Stopwatch::CUPTI,
+            Timer::Events => Stopwatch::EVENTS,
+        }
+    }
+}
+
+/// A call on a GPU.
+#[derive(Debug, Deserialize)]
+struct OnGpu {
+    time_ns: u64,
+    activities: Option<Vec<String>>,
+    /// Whether something ran on when the stream of the call had ended.
+    late: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,14 +135,20 @@ impl Running {
         let folder = tempfile::Builder::new().prefix("kernelproof-").tempdir().context("no temporary folder")?;
         let threads = limits.threads.get();
         let mut worker = Worker::start(SCRIPT, limits.python.as_deref(), threads, folder.path())?;
-        let request = json!({"do": "hello", "threads": threads, "memory_bytes": limits.memory_bytes});
+        let request =
+            json!({"do": "hello", "threads": threads, "memory_bytes": limits.memory_bytes, "device": limits.gpu});
         let hello: Hello = worker.ask(&request, HELLO_LIMIT).map_err(Failure::from)?;
         if hello.threads != threads {
             let message = format!("PyTorch uses {} threads where {threads} were asked for", hello.threads);
             return Err(Failure::unavailable(message).into());
         }
         let runtime = [("python", hello.python), ("torch", hello.torch), (BOUND.0, BOUND.1.to_owned())];
-        Ok(Self { worker, runtime: runtime.map(|(name, version)| (name.to_owned(), version)).into(), folder })
+        let mut runtime: BTreeMap<String, String> = runtime.map(|(name, version)| (name.to_owned(), version)).into();
+        if let Some(gpu) = &hello.gpu {
+            runtime.insert("cuda".to_owned(), gpu.cuda.clone());
+            runtime.extend(gpu.triton.clone().map(|version| ("triton".to_owned(), version)));
+        }
+        Ok(Self { worker, runtime, gpu: hello.gpu, folder })
     }
 
     fn solution_folder(&self) -> PathBuf {
@@ -109,7 +164,18 @@ impl External {
     pub(crate) fn start(solution: Solution, limits: Limits) -> anyhow::Result<Self> {
         let mut running = Running::start(&limits)?;
         let handshake_ns = handshakes(&mut running.worker).map_err(Failure::from)?;
-        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns })
+        Ok(Self {
+            solution,
+            limits,
+            running,
+            ended: false,
+            loaded: false,
+            memory: None,
+            handshake_ns,
+            activities: None,
+            kept: Vec::new(),
+            outputs_from: 0,
+        })
     }
 
     /// Its file.
@@ -120,6 +186,11 @@ impl External {
     /// Versions of what it runs inside.
     pub(crate) fn runtime(&self) -> &BTreeMap<String, String> {
         &self.running.runtime
+    }
+
+    /// How its calls are timed, where it runs on a GPU.
+    pub(crate) fn gpu_clock(&self) -> Option<&GpuClock> {
+        self.running.gpu.as_ref()
     }
 
     /// Times of calls that do nothing.
@@ -153,6 +224,33 @@ impl External {
         answer.map_err(|error| self.fault(error))
     }
 
+    /// One of the steps that only a GPU needs.
+    fn on_gpu(&mut self, step: &Value) -> Result<(), Fault> {
+        if self.limits.gpu.is_none() {
+            return Ok(());
+        }
+        let _: Value = self.ask(step, self.limits.call)?;
+        Ok(())
+    }
+
+    /// The device's clock gives the time; the one here holds it to what is possible.
+    fn call_on_gpu(&mut self) -> Result<u64, Fault> {
+        let worker = &mut self.running.worker;
+        let answer = worker.ask_timed::<OnGpu>(&json!({"do": "call"}), self.limits.call, Worker::thaw);
+        worker.freeze();
+        let (OnGpu { time_ns, activities, late }, wall_ns) = answer.map_err(|error| self.fault(error))?;
+        self.activities = activities;
+        if time_ns > wall_ns {
+            let detail = format!("said that a call took {time_ns} ns, which took {wall_ns} ns here");
+            return Err(Fault { status: Status::Tampering, detail });
+        }
+        if late {
+            let detail = "work on another stream went on after the stream of the call had ended".to_owned();
+            return Err(Fault { status: Status::LateOutput, detail });
+        }
+        Ok(time_ns)
+    }
+
     fn fault(&mut self, error: WorkerError) -> Fault {
         let detail = without_folders(&error.to_string());
         let status = match &error {
@@ -170,7 +268,9 @@ impl External {
                 _ => Status::CallFailed,
             },
         };
-        self.ended |= !matches!(error, WorkerError::Said { .. });
+        // After most errors of the device, a process can do nothing more with it.
+        let lost = detail.contains("CUDA error") || detail.contains("answered 7");
+        self.ended |= !matches!(error, WorkerError::Said { .. }) || (self.limits.gpu.is_some() && lost);
         Fault { status, detail }
     }
 }
@@ -211,7 +311,7 @@ impl Subject for External {
         if problem.pairing != Pairing::HalfSplit {
             return unsupported("solutions compute the half-split style".to_owned());
         }
-        if let Some(why) = self.solution.needs_gpu() {
+        if let (None, Some(why)) = (self.limits.gpu, self.solution.needs_gpu()) {
             return unsupported(why);
         }
         if self.ended {
@@ -227,7 +327,11 @@ impl Subject for External {
         let memory = memory.map_err(|error| inconclusive(format!("no shared memory: {error}")))?;
         let (path, bytes) = (memory.path(), memory.len_bytes());
         self.memory = Some(memory);
-        let request = json!({"do": "case", "path": path, "bytes": bytes, "sizes": problem.dims});
+        self.outputs_from = layout.slots()[Tensor::INPUTS.len()].start;
+        let outputs_from = self.outputs_from * size_of::<f32>();
+        let request = json!({
+            "do": "case", "path": path, "bytes": bytes, "sizes": problem.dims, "outputs_from": outputs_from,
+        });
         let _: Value = self.ask(&request, self.limits.call)?;
         Ok(())
     }
@@ -242,17 +346,68 @@ impl Subject for External {
         self.memory.as_mut().map_or(&mut [], Shared::elems)
     }
 
+    fn stage(&mut self, _: &Places) -> Result<(), Fault> {
+        self.on_gpu(&json!({"do": "stage", "guard": Places::GUARD, "poison": Places::POISON}))
+    }
+
     fn call(&mut self, _: &Places, _: &dyn Clock) -> Result<u64, Fault> {
+        if self.limits.gpu.is_some() {
+            return self.call_on_gpu();
+        }
         let worker = &mut self.running.worker;
         let answer = worker.ask_timed::<Value>(&json!({"do": "call"}), self.limits.call, Worker::thaw);
         worker.freeze();
         answer.map(|(_, time_ns)| time_ns).map_err(|error| self.fault(error))
     }
 
+    fn is_remote(&self) -> bool {
+        self.limits.gpu.is_some()
+    }
+
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        self.on_gpu(&json!({"do": "keep", "slot": slot}))?;
+        self.kept.resize((slot + 1).max(self.kept.len()), None);
+        self.kept[slot] = Some(*places);
+        Ok(())
+    }
+
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        let byte = |places: &Places, run: &Run| (places.spans()[run.input].start + run.elems.start) * size_of::<f32>();
+        let copy = |run: Run| {
+            let kept = self.kept.get(run.slot)?.as_ref()?;
+            Some([run.slot, byte(kept, &run), byte(places, &run), run.elems.len() * size_of::<f32>()])
+        };
+        let Some(copies) = mixture.runs().into_iter().map(copy).collect::<Option<Vec<_>>>() else {
+            return Err(inconclusive("a set that was not kept is asked for".to_owned()));
+        };
+        self.on_gpu(&json!({"do": "compose", "copies": copies, "guard": Places::GUARD, "poison": Places::POISON}))
+    }
+
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
+        let outputs = self.outputs_from;
+        let elems = match extent {
+            Extent::All => [0, usize::MAX],
+            Extent::Outputs => [outputs, usize::MAX],
+            Extent::One(tensor) => {
+                let watched = places.watched(tensor);
+                [watched.start, watched.end]
+            }
+        };
+        // A number that every JSON reader has exactly; the worker takes it for the end of the block.
+        let bytes = elems.map(|elem| elem.saturating_mul(size_of::<f32>()).min(1 << 52));
+        self.on_gpu(&json!({"do": "fetch", "bytes": bytes}))
+    }
+
+    fn activities(&self) -> Option<Vec<String>> {
+        self.activities.clone()
+    }
+
     fn settle(&mut self) {
         self.running.worker.thaw();
         std::thread::sleep(SETTLE);
         self.running.worker.freeze();
+        // A worker that cannot answer has been dealt with where it failed first.
+        drop(self.on_gpu(&json!({"do": "settle"})));
     }
 
     fn end(&mut self) -> Result<(), Fault> {
@@ -280,5 +435,49 @@ mod tests {
         let said = "ended\n  File \"/home/me/venv/lib/torch/nn.py\", line 3, in f: /var/a/k.cpp:8: a/b and/or 1 / 2";
         let shown = "ended\n  File \"nn.py\", line 3, in f: k.cpp:8: a/b and/or 1 / 2";
         assert_eq!(without_folders(said), shown);
+    }
+
+    /// What is found of a call on a GPU when a worker, here a shell script, answers as given.
+    fn on_gpu(answer: &str) -> Result<u64, Fault> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let python = folder.path().join("python");
+        let hello = r#"{"torch":"2","python":"3","threads":1,"gpu":{"timer":"cupti","flush_bytes":7,"cuda":"13.0"}}"#;
+        let script = format!(
+            "#!/bin/sh\nwhile read line; do case \"$line\" in\n*hello*) echo '{hello}';;\n*\\\"call\\\"*) sleep 0.01; \
+             echo '{answer}';;\n*) echo '{{}}';;\nesac; done\n"
+        );
+        std::fs::write(&python, script).expect("the folder is writable");
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        let text = br#"{"name": "a", "author": "b", "sources": [{"path": "k.py", "content": ""}],
+            "spec": {"languages": ["triton"], "entry_point": "k.py::run"}}"#;
+        let limits = Limits {
+            python: Some(python),
+            threads: NonZeroUsize::MIN,
+            call: Duration::from_secs(20),
+            memory_bytes: 1 << 30,
+            gpu: Some(0),
+        };
+        let solution = Solution::parse(text).expect("it is a solution");
+        let mut external = External::start(solution, limits).expect("a shell is there");
+        assert_eq!(external.gpu_clock().map(|clock| (clock.timer(), clock.flush_bytes)), Some((Stopwatch::CUPTI, 7)));
+        let problem = Problem::new(qkv_rope_op::Dims::new(1, 2, 4, 2, 1, 4).expect("valid"));
+        external.begin(&problem, &Layout::new(problem.dims))?;
+        external.on_gpu(&json!({"do": "stage"}))?;
+        let time_ns = external.call_on_gpu()?;
+        external.on_gpu(&json!({"do": "fetch"}))?;
+        assert_eq!(external.activities(), Some(vec!["k".to_owned()]));
+        Ok(time_ns)
+    }
+
+    #[test]
+    fn the_device_gives_the_time_and_the_clock_here_holds_it_to_what_is_possible() {
+        assert_eq!(on_gpu(r#"{"time_ns": 5000, "activities": ["k"], "late": false}"#), Ok(5000));
+        let longer = on_gpu(r#"{"time_ns": 90000000000, "activities": ["k"], "late": false}"#);
+        assert_eq!(longer.expect_err("it cannot be").status, Status::Tampering);
+        let late = on_gpu(r#"{"time_ns": 5000, "activities": ["k"], "late": true}"#);
+        assert_eq!(late.expect_err("it is not joined").status, Status::LateOutput);
+        let nonsense = on_gpu("{}");
+        assert_eq!(nonsense.expect_err("it says no time").status, Status::Tampering);
     }
 }
