@@ -426,6 +426,8 @@ fn loading_tiles(asm: &mut Asm, block: &Block) {
     op!(asm, "add.u32 {k}, {k}, {DEPTH};");
     op!(asm, "bra {next_step};");
     asm.place(step_done);
+    // Nobody runs ahead of the thread that loads: a barrier's parity tells one phase from the next, not from the one after.
+    op!(asm, "@{any_unusual} barrier.sync 1, {WARPGROUP};");
     op!(asm, "add.u32 {task}, {task}, 1;");
     op!(asm, "bra {next_task};");
     asm.place(end);
@@ -489,7 +491,7 @@ mod slow {
         let more = asm.test("lt.u32", index, DEPTH * COLS);
         op!(asm, "@{more} bra {next};");
         op!(asm, "fence.proxy.async.shared::cta;");
-        op!(asm, "bar.sync 1, {WARPGROUP};");
+        op!(asm, "barrier.sync 1, {WARPGROUP};");
     }
 
     fn scale(asm: &mut Asm, value: Reg, power: Reg) {
