@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Report(commands::report::ReportArgs),
     Replay(commands::replay::ReplayArgs),
     Verify(commands::verify::VerifyArgs),
+    Index(commands::index::IndexArgs),
     Plan(commands::plan::PlanArgs),
     Peak(commands::peak::PeakArgs),
     Cases(commands::cases::CasesArgs),
@@ -164,7 +165,7 @@ impl ModeArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionArg {
     /// f32 operands and sums (CPU): normwise error at most 2e-6
     Ieee,

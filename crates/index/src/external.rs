@@ -1,5 +1,7 @@
 //! External runs: figures that someone else reports, in that one's own words.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Digest;
@@ -54,6 +56,27 @@ pub struct Figure {
     /// That unit: `ns`, `share` or the like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The variable axes of the case that it is of; empty for the whole workload.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub axes: BTreeMap<String, u64>,
+}
+
+impl ExternalRun {
+    /// The time of the whole workload, in ns, that the run is ranked by inside its source: the first one that the source gives,
+    /// otherwise the geometric mean over cases of the figure that is listed first. `None` where there is none above 0, or a
+    /// case has a status instead of a time.
+    pub fn time_ns(&self) -> Option<f64> {
+        let is_time = |figure: &&Figure| figure.unit.as_deref() == Some("ns");
+        let whole = self.figures.iter().filter(is_time).find(|figure| figure.axes.is_empty());
+        if let Some(whole) = whole {
+            return whole.value.filter(|time| *time > 0.0);
+        }
+        let first = &self.figures.iter().find(is_time)?.name;
+        let times = self.figures.iter().filter(is_time).filter(|figure| figure.name == *first);
+        let times: Vec<f64> = times.filter_map(|figure| figure.value).collect();
+        let failed = self.figures.iter().any(|figure| figure.name == "status");
+        if failed { None } else { kernelproof_eval::statistics::geometric_mean(&times) }
+    }
 }
 
 impl Spec for ExternalRun {
@@ -104,6 +127,7 @@ mod tests {
                 text: "81.9µs".to_owned(),
                 value: Some(81_900.0),
                 unit: Some("ns".to_owned()),
+                axes: BTreeMap::new(),
             }],
             caveats: vec!["the mean is a geometric one".to_owned()],
         }

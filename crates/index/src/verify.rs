@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::bundle::{self, Bundle, BundleError, FIGURES, Files, SOLUTION};
+use crate::bundle::{self, Bundle, BundleError, FIGURES, Files, RUN, SOLUTION};
 use crate::environment::Environment;
 use crate::figures::Figures;
 use crate::identity::Digest;
@@ -40,33 +40,32 @@ pub struct Verification {
 /// When it cannot be read, or is no bundle, or holds what no bundle may.
 pub fn verify(folder: &Path) -> Result<(Verification, Option<Bundle>), BundleError> {
     let (files, altered) = bundle::read(folder)?;
+    Ok(verify_files(folder, &files, &altered))
+}
+
+/// As [`verify`], of files that are in memory, with what [`bundle::read`] or [`bundle::unpacked`] found altered.
+pub fn verify_files(folder: &Path, files: &Files, altered: &[BundleError]) -> (Verification, Option<Bundle>) {
     let unreadable =
         |findings| Verification { folder: folder.to_owned(), run: None, findings, standing: None, figures: None };
     if !altered.is_empty() {
-        return Ok((unreadable(altered.iter().map(ToString::to_string).collect()), None));
+        return (unreadable(altered.iter().map(ToString::to_string).collect()), None);
     }
-    let bundle = match Bundle::parse(&files) {
+    let bundle = match Bundle::parse(files) {
         Ok(bundle) => bundle,
-        Err(error) => return Ok((unreadable(vec![with_causes(&error)]), None)),
+        Err(error) => return (unreadable(vec![error.with_cause()]), None),
     };
     let mut findings = Vec::new();
-    if let Err(error) = hold_together(folder, &files, &bundle, &mut findings) {
+    if let Err(error) = hold_together(folder, files, &bundle, &mut findings) {
         findings.push(format!("{}: {error}", folder.display()));
     }
     let verification = Verification {
-        run: bundle.run.digest().ok(),
+        // The file was just found to be the canonical JSON of the run.
+        run: files.all().get(RUN).map(|text| Digest::of(text)),
         standing: findings.is_empty().then(|| Standing::of(&bundle)),
         figures: Some(Figures::of(&bundle.run.spec.evaluation)),
         ..unreadable(findings)
     };
-    Ok((verification, Some(bundle)))
-}
-
-fn with_causes(error: &BundleError) -> String {
-    match error {
-        BundleError::Manifest { source, .. } => format!("{error}: {source}"),
-        other => other.to_string(),
-    }
+    (verification, Some(bundle))
 }
 
 fn hold_together(
@@ -100,7 +99,9 @@ fn hold_together(
         find("run.json", what);
     }
     // A folder may be called anything, but not by the digits of another run.
-    let (expected, found) = (bundle.name()?, folder.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+    let id = files.all().get(RUN).map_or_else(|| bundle.run.digest(), |text| Ok(Digest::of(text)))?;
+    let (expected, found) =
+        (bundle.name_with(id), folder.file_name().and_then(|name| name.to_str()).unwrap_or_default());
     let digits = |name: &str| name.rsplit_once('-').map_or(name, |(_, digits)| digits).to_owned();
     let is_short_digest = |text: &str| text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_short_digest(&digits(found)) && digits(found) != digits(&expected) {
