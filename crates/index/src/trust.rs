@@ -40,16 +40,33 @@ impl Standing {
         let facts = [
             (known(author), "the implementation's author"),
             (known(repository) || bundle.solution.is_some(), "where its source is"),
-            (known(commit) || digest.is_some(), "which version of its source"),
+            (commit.as_deref().is_some_and(is_version) || digest.is_some(), "which version of its source"),
             (known(licence), "its licence"),
             (known(install), "how to install it"),
             (identified, "a digest of what was run, or the versions of what it ran inside"),
-            (evaluator.commit != "unknown", "the evaluator's commit"),
+            (is_version(&evaluator.commit), "the evaluator's commit"),
             (bundle.run.spec.evaluation.cases.iter().all(|case| !case.samples_ns.is_empty()), "samples of every case"),
         ];
         let missing = facts.into_iter().filter(|(there, _)| !there).map(|(_, what)| what.to_owned());
         let missing: Vec<String> = missing.collect();
         let trust = if missing.is_empty() { Trust::Reproducible } else { Trust::Reported };
         Self { trust, missing }
+    }
+}
+
+/// Whether a commit names sources: those that were changed after it are nowhere to be had.
+fn is_version(commit: &str) -> bool {
+    commit != "unknown" && !commit.ends_with("-dirty")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_version;
+
+    #[test]
+    fn sources_that_were_changed_after_their_commit_are_no_version() {
+        assert!(is_version("1a2d60212345"));
+        assert!(!is_version("1a2d60212345-dirty"));
+        assert!(!is_version("unknown"));
     }
 }

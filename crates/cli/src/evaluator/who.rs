@@ -265,7 +265,12 @@ fn built_in(name: String, entry_point: &str, blank: Implementation) -> Implement
         name,
         author: Some(owned(env!("CARGO_PKG_AUTHORS"))),
         languages: vec![owned("rust")],
-        source: Source { commit: Some(build.commit), ..Source::default() },
+        // Where the records are, too; it has no address yet.
+        source: Source {
+            repository: Some(owned("kernelproof's own repository")),
+            commit: Some(build.commit),
+            ..Source::default()
+        },
         licence: Some(owned(env!("CARGO_PKG_LICENSE"))),
         install: Some(owned("cargo build --release --bin kernelproof")),
         entry_point: owned(entry_point),
