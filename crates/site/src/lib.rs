@@ -1,0 +1,3 @@
+//! The index as pages.
+pub mod display;
+pub mod plot;
