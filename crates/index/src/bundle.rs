@@ -40,7 +40,7 @@ const SUITE: &str = "suite.json";
 const IMPLEMENTATION: &str = "implementation.json";
 const PROTOCOL: &str = "protocol.json";
 const ENVIRONMENT: &str = "environment.json";
-const RUN: &str = "run.json";
+pub(crate) const RUN: &str = "run.json";
 pub(crate) const SOLUTION: &str = "solution.json";
 pub(crate) const FIGURES: &str = "figures.json";
 

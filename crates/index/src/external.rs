@@ -1,5 +1,7 @@
 //! External runs: figures that someone else reports, in that one's own words.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Digest;
@@ -54,6 +56,17 @@ pub struct Figure {
     /// That unit: `ns`, `share` or the like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The variable axes of the case that it is of; empty for the whole workload.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub axes: BTreeMap<String, u64>,
+}
+
+impl ExternalRun {
+    /// The first time of the whole workload, in ns: what the source ranks by. `None` where there is none above 0.
+    pub fn time_ns(&self) -> Option<f64> {
+        let whole = self.figures.iter().filter(|figure| figure.axes.is_empty() && figure.unit.as_deref() == Some("ns"));
+        whole.filter_map(|figure| figure.value).next().filter(|time| *time > 0.0)
+    }
 }
 
 impl Spec for ExternalRun {
@@ -104,6 +117,7 @@ mod tests {
                 text: "81.9µs".to_owned(),
                 value: Some(81_900.0),
                 unit: Some("ns".to_owned()),
+                axes: BTreeMap::new(),
             }],
             caveats: vec!["the mean is a geometric one".to_owned()],
         }

@@ -57,6 +57,16 @@ impl Digest {
         self.hex()[..12].to_owned()
     }
 
+    /// Whether its digits begin with these lower-case ones.
+    pub fn starts_with(&self, digits: &str) -> bool {
+        digits.len() <= 64 && self.digits().zip(digits.bytes()).all(|(one, other)| one == other)
+    }
+
+    fn digits(&self) -> impl Iterator<Item = u8> {
+        let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+        self.0.iter().flat_map(move |byte| [digit(byte >> 4), digit(byte & 15)])
+    }
+
     /// A digest from its digits alone.
     ///
     /// # Errors
@@ -210,6 +220,8 @@ mod tests {
         assert_eq!(written, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(written.parse(), Ok(digest));
         assert_eq!(digest.short(), "e3b0c44298fc");
+        assert!(digest.starts_with("e3b0c4") && digest.starts_with(&digest.hex()) && digest.starts_with(""));
+        assert!(!digest.starts_with("e3b0c5") && !digest.starts_with(&format!("{}0", digest.hex())));
         for wrong in [&written[7..], &written[..70], &written.to_uppercase(), "sha256:", &format!("{written}0")] {
             assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
         }

@@ -8,7 +8,9 @@
 extern crate self as kernelproof_index;
 
 pub mod bundle;
+pub mod catalog;
 pub mod cohort;
+pub mod correction;
 pub mod environment;
 pub mod external;
 pub mod figures;
@@ -20,12 +22,13 @@ pub mod protocol;
 pub mod run;
 mod strict;
 pub mod suite;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod trust;
 pub mod verify;
 
 pub use bundle::{Bundle, BundleError};
+pub use catalog::Catalog;
 pub use identity::Digest;
 pub use manifest::{Invalid, Manifest, ManifestError, Metadata, Spec};
 pub use verify::{Verification, verify};

@@ -1,11 +1,15 @@
-//! For tests of this crate.
+//! For tests of this crate and of those that render what it holds: bundles that nobody measured, consistent in themselves.
 
+#[cfg(test)]
 #[path = "../tests/bundles/example.rs"]
 pub(crate) mod example;
+pub mod generate;
 
+#[cfg(test)]
 use std::path::PathBuf;
 
 /// The folder of committed records.
+#[cfg(test)]
 pub(crate) fn records() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../records")
 }

@@ -1,0 +1,290 @@
+//! Cohorts, rankings in them, and what records they hold.
+
+use std::collections::BTreeMap;
+
+use qkv_rope_op::Precision;
+use serde::Serialize;
+
+use crate::identity::{Digest, canonical};
+
+use super::run::{Estimate, RunEntry, RunFacts};
+
+/// What two runs must have in common before their times may be set against each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct CohortKey {
+    /// Identity of the operation.
+    pub operation: Digest,
+    /// Identity of the suite.
+    pub suite: Digest,
+    /// Version of the protocol.
+    pub protocol: String,
+    /// Whether it is a quick run, which never ranks.
+    pub quick: bool,
+    /// Who read the clock, and around what.
+    pub timer: String,
+    /// The device's own name.
+    pub device: String,
+    /// Kind of device: `cpu`, `cuda`.
+    pub device_kind: String,
+    /// Threads that it was given.
+    pub threads: u64,
+    /// How operands are rounded.
+    pub mode: &'static str,
+    /// Timed calls per case.
+    pub timed_calls: u64,
+    /// Bytes written between calls to empty the caches.
+    pub flush_bytes: u64,
+}
+
+/// Runs that may be set against each other, and how they stand.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CohortEntry {
+    /// SHA-256 of the canonical JSON of the key.
+    pub id: Digest,
+    /// First digits of the id, for addresses.
+    pub slug: String,
+    /// What all its runs have in common.
+    pub key: CohortKey,
+    /// All its runs, eligible or not, by (observed, id).
+    pub runs: Vec<Digest>,
+    /// How far an implementation is from itself when it is run again.
+    pub noise: Noise,
+    /// Its eligible implementations, fastest first.
+    pub ranking: Vec<RankingRow>,
+    /// The records that it saw, oldest first; the last one holds.
+    pub history: Vec<RecordStep>,
+}
+
+/// How far two runs of one implementation are apart; a difference within it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Noise {
+    /// Share of a time, such as 0.02.
+    pub share: f64,
+    /// Pairs of runs of one implementation that it was taken from; 0 where it is assumed.
+    pub replicates: usize,
+}
+
+/// One implementation in a ranking, by its fastest eligible run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankingRow {
+    /// 1 for the fastest. Those that the samples cannot tell apart from the fastest of their group share its rank.
+    pub rank: usize,
+    /// Whether others have the same rank.
+    pub tied: bool,
+    /// Identity of the implementation.
+    pub implementation: Digest,
+    /// The run.
+    pub run: Digest,
+    /// Geometric mean over the suite with its interval, in ns.
+    pub time_ns: Estimate,
+    /// Its time over that of the first row, with the interval of the ratio; 1 in the first row.
+    pub ratio_to_first: Estimate,
+    /// Eligible runs of the implementation in this cohort.
+    pub replicates: usize,
+}
+
+/// A run that took the record.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RecordStep {
+    /// When it was observed, UTC, RFC 3339.
+    pub observed: String,
+    /// The run.
+    pub run: Digest,
+    /// Identity of the implementation.
+    pub implementation: Digest,
+    /// Its time, in ns.
+    pub time_ns: Estimate,
+    /// Its time over that of the record before it; `None` for the first.
+    pub ratio_to_previous: Option<Estimate>,
+}
+
+/// The record of a cohort as an operation's page lists it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CurrentRecord {
+    /// The cohort.
+    pub cohort: Digest,
+    /// The device's name.
+    pub device: String,
+    /// How operands are rounded.
+    pub mode: &'static str,
+    /// The step that holds.
+    pub step: RecordStep,
+    /// Implementations that rank in the cohort.
+    pub contenders: usize,
+}
+
+/// The name of a mode in files and addresses.
+pub(crate) fn mode_name(mode: Precision) -> &'static str {
+    match mode {
+        Precision::Ieee => "ieee",
+        Precision::Split => "split",
+        Precision::Fast => "fast",
+    }
+}
+
+/// What is assumed of a machine on which nothing was run twice: the half-width of A against A that the evaluator's authors
+/// saw at T = 1024 was 1.3 to 2.0 %.
+const ASSUMED_NOISE: f64 = 0.02;
+
+impl CohortKey {
+    /// The cohort of a run.
+    pub(crate) fn of(run: &RunFacts) -> Self {
+        Self {
+            operation: run.operation,
+            suite: run.suite,
+            protocol: run.protocol.version.clone(),
+            quick: run.protocol.quick,
+            timer: run.protocol.timer.clone(),
+            device: run.environment.device.clone(),
+            device_kind: run.device_kind.clone(),
+            threads: run.environment.threads,
+            mode: mode_name(run.implementation.mode),
+            timed_calls: run.protocol.timed_calls,
+            flush_bytes: run.protocol.flush_bytes,
+        }
+    }
+
+    /// The identity of the cohort.
+    pub(crate) fn id(&self) -> Digest {
+        // Two keys have one text only if all their fields are equal: `Debug` quotes and escapes texts.
+        canonical(self).map_or_else(|_| Digest::of(format!("{self:?}").as_bytes()), |text| Digest::of(&text))
+    }
+
+    /// What a page calls it.
+    pub fn title(&self) -> String {
+        let threads = match self.threads {
+            1 => ", 1 thread".to_owned(),
+            threads if self.device_kind == "cpu" => format!(", {threads} threads"),
+            _ => String::new(),
+        };
+        let quick = if self.quick { ", quick" } else { "" };
+        format!("{}{threads}, {}, {}{quick}", self.device, self.mode, self.protocol)
+    }
+}
+
+impl CohortEntry {
+    /// How these runs stand; all must have this key, ordered by (observed, id).
+    pub(crate) fn of(key: CohortKey, runs: &[&RunEntry]) -> Self {
+        let eligible: Vec<Timed<'_>> = runs.iter().filter_map(|run| Timed::of(run)).collect();
+        let noise = Noise::of(&eligible);
+        let id = key.id();
+        Self {
+            id,
+            slug: id.short(),
+            runs: runs.iter().map(|run| run.facts.id).collect(),
+            ranking: ranking(&eligible, noise),
+            history: history(&eligible, noise),
+            noise,
+            key,
+        }
+    }
+
+    /// The record that holds; `None` while nothing ranks.
+    pub fn current_record(&self) -> Option<CurrentRecord> {
+        let step = self.history.last()?.clone();
+        let CohortKey { device, mode, .. } = &self.key;
+        Some(CurrentRecord { cohort: self.id, device: device.clone(), mode, step, contenders: self.ranking.len() })
+    }
+
+    /// The row of an implementation.
+    pub fn row(&self, implementation: &Digest) -> Option<&RankingRow> {
+        self.ranking.iter().find(|row| row.implementation == *implementation)
+    }
+}
+
+/// An eligible run and its time.
+#[derive(Clone, Copy)]
+struct Timed<'a> {
+    run: &'a RunFacts,
+    time_ns: Estimate,
+}
+
+impl<'a> Timed<'a> {
+    fn of(run: &'a RunEntry) -> Option<Self> {
+        let time_ns = run.facts.time_ns().filter(|_| run.eligibility.ranks())?;
+        Some(Self { run: &run.facts, time_ns })
+    }
+}
+
+impl Noise {
+    /// Pooled over the runs of each implementation: 95 % of the differences between two of them are smaller.
+    fn of(eligible: &[Timed<'_>]) -> Self {
+        let mut groups = BTreeMap::<Digest, Vec<f64>>::new();
+        for Timed { run, time_ns } in eligible {
+            groups.entry(run.implementation_id).or_default().push(time_ns.estimate.ln());
+        }
+        let (mut squares, mut freedom) = (0.0, 0);
+        for times in groups.values().filter(|times| times.len() > 1) {
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            squares += times.iter().map(|time| (time - mean) * (time - mean)).sum::<f64>();
+            freedom += times.len() - 1;
+        }
+        if freedom == 0 {
+            return Self { share: ASSUMED_NOISE, replicates: 0 };
+        }
+        let deviation = (squares / freedom as f64).sqrt();
+        let share = (1.96 * std::f64::consts::SQRT_2 * deviation).exp_m1();
+        Self { share: share.max(ASSUMED_NOISE), replicates: freedom }
+    }
+}
+
+/// The fastest eligible run of each implementation, fastest first. Whoever cannot be told apart from the first of a group
+/// belongs to it.
+fn ranking(eligible: &[Timed<'_>], noise: Noise) -> Vec<RankingRow> {
+    let mut best = BTreeMap::<Digest, (Timed<'_>, usize)>::new();
+    for timed in eligible {
+        let entry = best.entry(timed.run.implementation_id).or_insert((*timed, 0));
+        entry.1 += 1;
+        if timed.time_ns.estimate < entry.0.time_ns.estimate {
+            entry.0 = *timed;
+        }
+    }
+    let mut rows: Vec<(Timed<'_>, usize)> = best.into_values().collect();
+    // Stable: equal times keep the order of identities, which is that of the map.
+    rows.sort_by(|one, other| one.0.time_ns.estimate.total_cmp(&other.0.time_ns.estimate));
+    let Some(first) = rows.first().map(|(timed, _)| timed.time_ns) else { return Vec::new() };
+    let (mut ranking, mut leader) = (Vec::<RankingRow>::with_capacity(rows.len()), (first, 1));
+    for (index, (Timed { run, time_ns }, replicates)) in rows.into_iter().enumerate() {
+        if time_ns.over(leader.0).is_some_and(|ratio| ratio.differs_by(noise.share)) {
+            leader = (time_ns, index + 1);
+        }
+        let ratio = time_ns.over(first).filter(|_| index > 0).unwrap_or(Estimate::exact(1.0));
+        ranking.push(RankingRow {
+            rank: leader.1,
+            tied: false,
+            implementation: run.implementation_id,
+            run: run.id,
+            time_ns,
+            ratio_to_first: ratio,
+            replicates,
+        });
+    }
+    let ranks: Vec<usize> = ranking.iter().map(|row| row.rank).collect();
+    for row in &mut ranking {
+        row.tied = ranks.iter().filter(|rank| **rank == row.rank).nth(1).is_some();
+    }
+    ranking
+}
+
+/// The runs that took the record, in the order of (observed, id) whatever the order in which they arrived. A record falls
+/// only to a run that is faster by more than the noise, so an equal time keeps the older one.
+fn history(eligible: &[Timed<'_>], noise: Noise) -> Vec<RecordStep> {
+    let mut steps = Vec::<RecordStep>::new();
+    for Timed { run, time_ns } in eligible {
+        let ratio = match steps.last() {
+            None => None,
+            Some(held) => match time_ns.over(held.time_ns) {
+                Some(ratio) if ratio.estimate < 1.0 && ratio.differs_by(noise.share) => Some(ratio),
+                _ => continue,
+            },
+        };
+        steps.push(RecordStep {
+            observed: run.observed.clone(),
+            run: run.id,
+            implementation: run.implementation_id,
+            time_ns: *time_ns,
+            ratio_to_previous: ratio,
+        });
+    }
+    steps
+}
