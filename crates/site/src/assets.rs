@@ -32,6 +32,11 @@ impl Asset {
         Self { path: format!("/assets/{name}-{digits}.{extension}"), media_type, text }
     }
 
+    /// Whether its address changes with its contents.
+    pub fn is_named_by_digest(&self) -> bool {
+        self.path.contains("/site-")
+    }
+
     /// The asset at an address.
     pub fn find(path: &str) -> Option<&'static Self> {
         [&*CSS, &*JS, &*ICON].into_iter().find(|asset| asset.path == path)

@@ -5,12 +5,12 @@ use std::io::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::Body;
+use axum::body::Bytes;
 use axum::http::header::{
     ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY,
     CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
-use axum::body::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
@@ -27,6 +27,9 @@ pub(crate) const FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// Less than this does not get smaller by packing.
 const WORTH_PACKING_BYTES: usize = 600;
+
+/// Files of bundles larger than this are read from the store each time.
+const LARGEST_KEPT_BYTES: usize = 4 << 20;
 
 /// What one generation keeps at most; a page is about 20 KiB with its packed form.
 const MOST_KEPT_BYTES: usize = 64 << 20;
@@ -50,7 +53,8 @@ impl Stored {
         let type_of = |headers: &HeaderMap| headers.get(CONTENT_TYPE).cloned();
         let is_text = type_of(&headers).is_some_and(|found| {
             let found = found.as_bytes();
-            found.starts_with(b"text/") || [&b"json"[..], b"xml"].iter().any(|part| found.windows(part.len()).any(|window| window == *part))
+            found.starts_with(b"text/")
+                || [&b"json"[..], b"xml"].iter().any(|part| found.windows(part.len()).any(|window| window == *part))
         });
         let packed = (is_text && plain.len() >= WORTH_PACKING_BYTES).then(|| pack(&plain)).flatten();
         let fixed = [
@@ -69,7 +73,7 @@ impl Stored {
     pub(crate) fn answer(&self, method: &Method, asked: &HeaderMap) -> Response<Body> {
         let mut response = Response::new(Body::empty());
         *response.headers_mut() = self.headers.clone();
-        if self.status == StatusCode::OK {
+        if self.status == StatusCode::OK && matches!(*method, Method::GET | Method::HEAD) {
             response.headers_mut().insert(ETAG, self.etag.clone());
             if asked.get_all(IF_NONE_MATCH).iter().any(|found| names(found, &self.etag)) {
                 *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -88,6 +92,11 @@ impl Stored {
             *response.body_mut() = Body::from(body.clone());
         }
         response
+    }
+
+    /// Whether the same request will have the same answer in this generation.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.status == StatusCode::OK && self.plain.len() <= LARGEST_KEPT_BYTES
     }
 
     fn size_bytes(&self) -> usize {

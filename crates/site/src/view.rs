@@ -12,8 +12,8 @@ mod trust;
 pub use cohort::{CohortView, HistoryRow, Rival, about as cohort_about};
 pub use figure::Interval;
 pub use maker::Maker;
-pub use source::{SourceView, SourceLine};
-pub use trust::Standing;
+pub use source::{SourceLine, SourceView};
+pub use trust::{Standing, level_name as level};
 
 use kernelproof_index::catalog::{Catalog, RunEntry, RunStatus};
 use serde::Serialize;

@@ -8,7 +8,7 @@ mod workloads;
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
-use kernelproof_index::catalog::{Catalog, OperationEntry};
+use kernelproof_index::catalog::{Catalog, OperationEntry, Question};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -16,7 +16,7 @@ use crate::ask::Ask;
 use crate::display;
 use crate::view::{CohortView, Interval, Maker, Rival, SourceLine, SourceView, Standing, address};
 use coverage::CoverageView;
-use implementations::ImplementationLine;
+pub use implementations::ImplementationLine;
 use semantics::Semantics;
 use workloads::Workloads;
 
@@ -117,6 +117,9 @@ pub struct Choices {
 }
 
 /// Answers `/operations/{operation}`.
+#[utoipa::path(get, path = "/operations/{operation}.json", tag = "pages", summary = "An operation: records, cohorts, workloads, implementations, coverage",
+    params(("operation" = String, Path, description = "Slug, alias or identity")),
+    responses((status = 200, body = OperationPage), (status = 404, body = crate::ask::Problem)))]
 pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
     match ask.catalog().operation(&name) {
         Some(entry) => ask.reply(&OperationPage::of(ask.catalog(), entry)),
@@ -205,6 +208,20 @@ impl Choices {
         let typical = cases.get(cases.len() / 2);
         let axes = typical.map(|case| case.axes.iter().map(|(name, value)| (name.clone(), *value)).collect());
         Self { devices: devices.collect(), axes: axes.unwrap_or_default() }
+    }
+
+    /// The same with the axes of a question.
+    pub(crate) fn asked(catalog: &Catalog, entry: &OperationEntry, question: &Question) -> Self {
+        let mut choices = Self::of(catalog, entry);
+        for (name, value) in &mut choices.axes {
+            *value = question.axes.get(name).copied().unwrap_or(*value);
+        }
+        choices
+    }
+
+    /// Nothing to choose.
+    pub(crate) fn none() -> Self {
+        Self { devices: Vec::new(), axes: Vec::new() }
     }
 }
 

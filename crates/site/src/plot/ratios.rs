@@ -79,7 +79,10 @@ mod tests {
             RatioRow { name: "s128b16", ratio: None, total: false },
         ];
         let svg = Ratios { id: "r", title: "A / B", rows: &rows }.svg();
-        assert!(svg.contains("s128b16") && svg.contains("2.5\u{202f}×") && svg.matches("interval").count() >= 1, "{svg}");
+        assert!(
+            svg.contains("s128b16") && svg.contains("2.5\u{202f}×") && svg.matches("interval").count() >= 1,
+            "{svg}"
+        );
         assert_eq!(svg.matches("<circle").count(), 1);
     }
 }

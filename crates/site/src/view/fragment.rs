@@ -7,10 +7,7 @@ use crate::display::Shown;
 
 /// A figure that leads to how it is obtained again.
 #[derive(Debug, Template)]
-#[template(
-    ext = "html",
-    source = r#"<a class="fig" href="{{ href }}" title="{{ interval }}">{{ shown }}</a>"#
-)]
+#[template(ext = "html", source = r#"<a class="fig" href="{{ href }}" title="{{ interval }}">{{ shown }}</a>"#)]
 pub struct Linked<'a> {
     href: &'a str,
     shown: Shown,

@@ -89,9 +89,10 @@ impl SourceLine {
 impl SourceView {
     /// A table of the catalog.
     pub fn of(catalog: &Catalog, table: &SourceTable) -> Self {
-        let rows = table.rows.iter().filter_map(|row| {
-            Some(SourceLine::of(catalog.external(&row.external)?, row.rank, row.ratio_to_first))
-        });
+        let rows = table
+            .rows
+            .iter()
+            .filter_map(|row| Some(SourceLine::of(catalog.external(&row.external)?, row.rank, row.ratio_to_first)));
         let history = table.history.iter().filter_map(|id| Some(SourceLine::of(catalog.external(id)?, None, None)));
         let mut view = Self {
             slug: table.slug.clone(),

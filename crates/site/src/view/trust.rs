@@ -45,7 +45,13 @@ impl Standing {
 
     /// The standing of another source's figure.
     pub fn reported() -> Self {
-        Self { level: level_name(Trust::Reported), because: Vec::new(), missing: Vec::new(), agreeing: Vec::new(), stale: None }
+        Self {
+            level: level_name(Trust::Reported),
+            because: Vec::new(),
+            missing: Vec::new(),
+            agreeing: Vec::new(),
+            stale: None,
+        }
     }
 
     /// Steps reached, 1 to 4.

@@ -59,9 +59,8 @@ impl ImplementationLine {
 
     /// Those that rank first, those that can be had before the others, then by name.
     pub fn by_evidence(one: &Self, other: &Self) -> Ordering {
-        let key = |line: &Self| {
-            (line.best.is_empty(), line.implementation.missing.len(), line.implementation.name.clone())
-        };
+        let key =
+            |line: &Self| (line.best.is_empty(), line.implementation.missing.len(), line.implementation.name.clone());
         key(one).cmp(&key(other))
     }
 }

@@ -77,7 +77,10 @@ impl Workloads {
         });
         let rows = suite.spec.cases.iter().map(|case| {
             let found: Vec<_> = holders.iter().map(|(_, run)| (run, run.facts.case(&case.name))).collect();
-            let time = |(run, facts): &(&&kernelproof_index::catalog::RunEntry, Option<&kernelproof_index::catalog::CaseFacts>)| {
+            let time = |(run, facts): &(
+                &&kernelproof_index::catalog::RunEntry,
+                Option<&kernelproof_index::catalog::CaseFacts>,
+            )| {
                 let facts = (*facts)?;
                 Some(CaseTime {
                     time_ns: facts.time_ns()?.into(),
