@@ -12,7 +12,7 @@
 //! Manifests are stored as their canonical JSON, so the digest of a file is the identity of what it holds.
 
 mod error;
-mod files;
+pub(crate) mod files;
 mod read;
 mod write;
 
@@ -22,7 +22,7 @@ use kernelproof_eval::evaluation::Evaluation;
 
 pub use error::BundleError;
 pub use files::{Files, SUMS};
-pub use read::read;
+pub use read::{read, unpacked};
 pub use write::{Written, write};
 
 use crate::environment::Environment;

@@ -51,6 +51,7 @@ pub use external::{ExternalEntry, SourceRow, SourceTable};
 pub use implementation::{Availability, ImplementationEntry};
 pub use operation::{OperationEntry, SuiteEntry};
 pub use resolve::{Exclusion, Question, Resolution, ResolveError, Resolved, ResolvedCohort};
+pub(crate) use run::FACTS_VERSION;
 pub use run::{
     AggregateFacts, CaseFacts, CorrectnessFacts, Estimate, FileFacts, Origin, RunEntry, RunFacts, SampleFacts,
 };

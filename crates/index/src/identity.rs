@@ -91,6 +91,12 @@ impl Digest {
     }
 }
 
+impl From<Sha256> for Digest {
+    fn from(hash: Sha256) -> Self {
+        Self(hash.finalize().into())
+    }
+}
+
 impl FromStr for Digest {
     type Err = NotADigest;
 

@@ -40,17 +40,22 @@ pub struct Verification {
 /// When it cannot be read, or is no bundle, or holds what no bundle may.
 pub fn verify(folder: &Path) -> Result<(Verification, Option<Bundle>), BundleError> {
     let (files, altered) = bundle::read(folder)?;
+    Ok(verify_files(folder, &files, &altered))
+}
+
+/// As [`verify`], of files that are in memory, with what [`bundle::read`] or [`bundle::unpacked`] found altered.
+pub fn verify_files(folder: &Path, files: &Files, altered: &[BundleError]) -> (Verification, Option<Bundle>) {
     let unreadable =
         |findings| Verification { folder: folder.to_owned(), run: None, findings, standing: None, figures: None };
     if !altered.is_empty() {
-        return Ok((unreadable(altered.iter().map(ToString::to_string).collect()), None));
+        return (unreadable(altered.iter().map(ToString::to_string).collect()), None);
     }
-    let bundle = match Bundle::parse(&files) {
+    let bundle = match Bundle::parse(files) {
         Ok(bundle) => bundle,
-        Err(error) => return Ok((unreadable(vec![with_causes(&error)]), None)),
+        Err(error) => return (unreadable(vec![error.with_cause()]), None),
     };
     let mut findings = Vec::new();
-    if let Err(error) = hold_together(folder, &files, &bundle, &mut findings) {
+    if let Err(error) = hold_together(folder, files, &bundle, &mut findings) {
         findings.push(format!("{}: {error}", folder.display()));
     }
     let verification = Verification {
@@ -59,14 +64,7 @@ pub fn verify(folder: &Path) -> Result<(Verification, Option<Bundle>), BundleErr
         figures: Some(Figures::of(&bundle.run.spec.evaluation)),
         ..unreadable(findings)
     };
-    Ok((verification, Some(bundle)))
-}
-
-fn with_causes(error: &BundleError) -> String {
-    match error {
-        BundleError::Manifest { source, .. } => format!("{error}: {source}"),
-        other => other.to_string(),
-    }
+    (verification, Some(bundle))
 }
 
 fn hold_together(

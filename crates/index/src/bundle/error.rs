@@ -38,7 +38,16 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    pub(super) fn refused(file: impl Into<PathBuf>, why: impl Into<String>) -> Self {
+    /// The message with its cause.
+    pub fn with_cause(&self) -> String {
+        match self {
+            Self::Manifest { source, .. } => format!("{self}: {source}"),
+            Self::Io { source, .. } => format!("{self}: {source}"),
+            Self::Refused { .. } => self.to_string(),
+        }
+    }
+
+    pub(crate) fn refused(file: impl Into<PathBuf>, why: impl Into<String>) -> Self {
         Self::Refused { file: file.into(), why: why.into() }
     }
 

@@ -68,7 +68,7 @@ const LONGEST_NAME: usize = 64;
 ///
 /// # Errors
 /// Says what names may be.
-pub(super) fn plain_name(name: &str) -> Result<(), &'static str> {
+pub(crate) fn plain_name(name: &str) -> Result<(), &'static str> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     let ends = name.ends_with(".json") || name.ends_with(".log");
     if name.len() <= LONGEST_NAME && name.bytes().all(plain) && !name.starts_with('.') && ends {

@@ -23,7 +23,20 @@ const MOST_BYTES: u64 = 128 << 20;
 /// # Errors
 /// When the folder is no bundle, or holds what no bundle may: links, folders, devices, odd names, too much.
 pub fn read(folder: &Path) -> Result<(Files, Vec<BundleError>), BundleError> {
-    let mut contents = contents(folder)?;
+    unpacked(folder, contents(folder)?)
+}
+
+/// As [`read`], of contents that are in memory already, [`SUMS`] among them; `folder` is what messages call it.
+///
+/// # Errors
+/// As [`read`]: when it is no bundle, or holds what no bundle may.
+pub fn unpacked(
+    folder: &Path,
+    mut contents: BTreeMap<String, Vec<u8>>,
+) -> Result<(Files, Vec<BundleError>), BundleError> {
+    for name in contents.keys().filter(|name| *name != SUMS) {
+        plain_name(name).map_err(|why| BundleError::refused(folder.join(name), why))?;
+    }
     let path = folder.join(SUMS);
     let sums = contents
         .remove(SUMS)

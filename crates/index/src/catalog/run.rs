@@ -14,6 +14,9 @@ use crate::protocol::Protocol;
 use super::eligibility::Eligibility;
 use super::trust::TrustFacts;
 
+/// Names the way in which [`RunFacts`] are computed from a bundle; facts of another version are computed again.
+pub(crate) const FACTS_VERSION: i64 = 1;
+
 /// All that the index keeps in memory of one run: computed from its bundle once, when it enters.
 ///
 /// The samples themselves, the checked rounds and the logs are in the bundle ([`super::Documents`]).

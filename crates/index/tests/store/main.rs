@@ -1,0 +1,9 @@
+//! The store: filled whole or not at all, append-only, the same however it was filled.
+
+mod append_only;
+mod exported;
+mod filled;
+mod killed;
+mod sent;
+mod support;
+mod tricky;
