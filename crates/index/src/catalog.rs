@@ -38,7 +38,7 @@ use crate::manifest::Manifest;
 use crate::operation::Operation;
 use crate::suite::Suite;
 
-pub use cohort::{CohortEntry, CohortKey, CurrentRecord, Noise, RankingRow, RecordStep};
+pub use cohort::{CohortEntry, CohortKey, CurrentRecord, Noise, RankingRow, RecordStep, mode_name};
 pub use compare::{CohortDifference, Compared, ComparedCase, Comparison};
 pub use correction::CorrectionEntry;
 pub use coverage::{Challenge, Coverage, CoverageCell};

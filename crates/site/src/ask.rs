@@ -44,7 +44,7 @@ impl<S: Sync> FromRequestParts<S> for Ask {
 /// A page that says what is not there or not allowed, and what is.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "problem.html")]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Empty: a problem has no twin of its own.
     #[serde(skip)]
     twin: String,

@@ -1,54 +1,18 @@
-//! Submissions: who may send how much how often. What is sent is checked and stored by the library of the index, never run.
+//! The door for submissions: who may send how much how often. What is sent is checked and stored by the library of the
+//! index ([`kernelproof_index::intake`]), and never run.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kernelproof_index::Digest;
-use kernelproof_index::catalog::Catalog;
-
-/// What stores submissions.
-pub trait Receive: Send + Sync {
-    /// Who holds this token; `None` for a token that nobody has.
-    ///
-    /// # Errors
-    /// What the store said.
-    fn submitter(&self, token: &str) -> Result<Option<String>, String>;
-
-    /// Checks the files of a bundle and stores it, all or nothing.
-    ///
-    /// # Errors
-    /// Why it is refused, or what the store said.
-    fn receive(&self, submitter: &str, files: BTreeMap<String, Vec<u8>>) -> Result<Received, Refused>;
-}
-
-/// A bundle that is in the index now.
-#[derive(Debug)]
-pub struct Received {
-    /// Identity of its run.
-    pub run: Digest,
-    /// Whether it was not there before.
-    pub new: bool,
-    /// The catalog with it; `None` when nothing changed.
-    pub catalog: Option<Arc<Catalog>>,
-}
-
-/// Why a submission is not stored.
-#[derive(Debug)]
-pub enum Refused {
-    /// Something is wrong with the bundle: everything that was found, each naming the file.
-    Bundle(Vec<String>),
-    /// The store failed; the submitter can do nothing about it.
-    Store(String),
-}
+use kernelproof_index::intake::MOST_ARCHIVE_BYTES;
+use kernelproof_index::store::Store;
 
 /// How much may be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Largest body of a submission.
     pub body_bytes: usize,
-    /// Most files of a bundle.
-    pub files: usize,
     /// Submissions of one submitter within the window.
     pub per_window: u32,
     /// Wrong tokens from one address within the window.
@@ -59,13 +23,18 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body_bytes: 64 << 20, files: 64, per_window: 60, wrong_tokens: 20, window: Duration::from_secs(3600) }
+        Self {
+            body_bytes: MOST_ARCHIVE_BYTES,
+            per_window: 60,
+            wrong_tokens: 20,
+            window: Duration::from_secs(3600),
+        }
     }
 }
 
 /// The door for submissions.
 pub struct Intake {
-    pub(crate) receive: Arc<dyn Receive>,
+    pub(crate) store: Arc<Store>,
     pub(crate) limits: Limits,
     seen: Mutex<HashMap<String, Window>>,
     /// One submission at a time: the store has one writer, and memory one body.
@@ -83,8 +52,8 @@ const MOST_SEEN: usize = 10_000;
 
 impl Intake {
     /// A door to a store.
-    pub fn new(receive: Arc<dyn Receive>, limits: Limits) -> Self {
-        Self { receive, limits, seen: Mutex::default(), turn: tokio::sync::Semaphore::new(1) }
+    pub fn new(store: Arc<Store>, limits: Limits) -> Self {
+        Self { store, limits, seen: Mutex::default(), turn: tokio::sync::Semaphore::new(1) }
     }
 
     /// Counts one more event of `name`; false when it had `most` in this window already.
@@ -116,21 +85,11 @@ impl Intake {
 mod tests {
     use super::*;
 
-    struct Nobody;
-
-    impl Receive for Nobody {
-        fn submitter(&self, _: &str) -> Result<Option<String>, String> {
-            Ok(None)
-        }
-
-        fn receive(&self, _: &str, _: BTreeMap<String, Vec<u8>>) -> Result<Received, Refused> {
-            Err(Refused::Store("nobody".to_owned()))
-        }
-    }
-
     #[test]
     fn a_window_is_full_and_then_over() {
-        let intake = Intake::new(Arc::new(Nobody), Limits { window: Duration::from_secs(10), ..Limits::default() });
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("index.db")).expect("a store");
+        let intake = Intake::new(Arc::new(store), Limits { window: Duration::from_secs(10), ..Limits::default() });
         let start = Instant::now();
         assert!(intake.allows("a", 2, start) && intake.allows("a", 2, start) && !intake.allows("a", 2, start));
         assert!(intake.is_full("a", 2, start) && !intake.is_full("b", 2, start) && intake.allows("b", 2, start));

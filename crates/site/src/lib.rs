@@ -8,12 +8,15 @@
 mod ask;
 pub mod assets;
 pub mod display;
+pub mod export;
 pub mod intake;
 mod pages;
 pub mod plot;
 mod routes;
+mod serve;
 mod site;
 mod stored;
 pub mod view;
 
+pub use serve::serve;
 pub use site::Site;

@@ -114,7 +114,7 @@ pub struct CurrentRecord {
 }
 
 /// The name of a mode in files and addresses.
-pub(crate) fn mode_name(mode: Precision) -> &'static str {
+pub fn mode_name(mode: Precision) -> &'static str {
     match mode {
         Precision::Ieee => "ieee",
         Precision::Split => "split",

@@ -50,7 +50,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(Documen
 /// The page that shows the document.
 #[derive(Debug, Serialize, Template)]
 #[template(path = "api.html")]
-pub struct ApiPage {
+pub(crate) struct ApiPage {
     /// Address of the document.
     pub twin: String,
     /// What the document says of itself.
@@ -65,7 +65,7 @@ pub struct ApiPage {
 
 /// One thing that can be asked.
 #[derive(Debug, Serialize)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// Its anchor on the page.
     pub id: String,
     /// `GET` or `POST`.
@@ -84,7 +84,7 @@ pub struct Operation {
 
 /// A structure.
 #[derive(Debug, Serialize)]
-pub struct Schema {
+pub(crate) struct Schema {
     /// Its name.
     pub name: String,
     /// What it is.
@@ -95,7 +95,7 @@ pub struct Schema {
 
 /// A field, a parameter or an answer.
 #[derive(Debug, Serialize)]
-pub struct Field {
+pub(crate) struct Field {
     /// Its name.
     pub name: String,
     /// Its type, in words.

@@ -16,7 +16,7 @@ const MOST_ROWS: usize = 200;
 /// The page of a cohort.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "cohort.html")]
-pub struct CohortPage {
+pub(crate) struct CohortPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its identity.
@@ -42,7 +42,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl CohortPage {
     /// The page of a cohort of the catalog.
-    pub fn of(catalog: &Catalog, entry: &CohortEntry) -> Self {
+    pub(crate) fn of(catalog: &Catalog, entry: &CohortEntry) -> Self {
         let operation = catalog.operations().iter().find(|operation| operation.id == entry.key.operation);
         let latest = entry.runs.iter().rev().take(MOST_ROWS).filter_map(|id| catalog.run(id));
         Self {

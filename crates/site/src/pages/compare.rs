@@ -18,7 +18,7 @@ const MOST_RUNS: usize = 8;
 /// The comparison of a first run with others.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "compare.html")]
-pub struct ComparePage {
+pub(crate) struct ComparePage {
     /// Address of this as JSON.
     pub twin: String,
     /// The run that the others are held against.
@@ -31,7 +31,7 @@ pub struct ComparePage {
 
 /// One run against the base.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Other {
+pub(crate) struct Other {
     /// The run.
     pub line: RunLine,
     /// Its time over that of the base, geometric mean over the cases; `None` across cohorts.
@@ -53,7 +53,7 @@ pub struct Other {
 
 /// The ratio of one case.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CaseRatio {
+pub(crate) struct CaseRatio {
     /// The case.
     pub case: String,
     /// Time of the other over that of the base.
@@ -62,7 +62,7 @@ pub struct CaseRatio {
 
 /// One case in all runs.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Times {
+pub(crate) struct Times {
     /// The case.
     pub case: String,
     /// Its times, base first.
@@ -107,7 +107,7 @@ pub(crate) async fn form(ask: Ask, RawQuery(query): RawQuery) -> Response {
 
 impl ComparePage {
     /// The comparison of runs of the catalog; `None` without one.
-    pub fn of(catalog: &Catalog, runs: &[&RunEntry]) -> Option<Self> {
+    pub(crate) fn of(catalog: &Catalog, runs: &[&RunEntry]) -> Option<Self> {
         let ids: Vec<_> = runs.iter().map(|run| run.facts.id).collect();
         let comparison = catalog.compare(&ids)?;
         let base = catalog.run(&comparison.base)?;
@@ -186,7 +186,7 @@ impl Other {
 
 impl ComparePage {
     /// What stands beside the time of a column: nothing for the base and across cohorts, otherwise the ratio where there is one.
-    fn ratio(&self, row: &Times, column: usize) -> Option<Option<Interval>> {
+    fn ratio(&self, row: &Times, column: &usize) -> Option<Option<Interval>> {
         let other = self.others.get(column.checked_sub(1)?).filter(|other| other.sentence.is_none())?;
         Some(other.cases.iter().find(|case| case.case == row.case).and_then(|case| case.ratio))
     }

@@ -21,7 +21,7 @@ const MOST_DRAWN: usize = 6;
 /// The page of a device.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "device.html")]
-pub struct DevicePage {
+pub(crate) struct DevicePage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its name in addresses.
@@ -49,7 +49,7 @@ pub struct DevicePage {
 
 /// The most that the device does of one thing.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CeilingLine {
+pub(crate) struct CeilingLine {
     /// `arithmetic` or `bandwidth`.
     pub resource: &'static str,
     /// `measured` or `datasheet`; never mixed.
@@ -64,7 +64,7 @@ pub struct CeilingLine {
 
 /// What a run reached.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Reached {
+pub(crate) struct Reached {
     /// Who, and in which mode.
     pub name: String,
     /// Address of the run.
@@ -75,7 +75,7 @@ pub struct Reached {
 
 /// A case as the roofline sees it.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ReachedCase {
+pub(crate) struct ReachedCase {
     /// The case.
     pub case: String,
     /// Operations per byte that must be moved.
@@ -97,7 +97,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl DevicePage {
     /// The page of a device of the catalog.
-    pub fn of(catalog: &Catalog, entry: &DeviceEntry) -> Self {
+    pub(crate) fn of(catalog: &Catalog, entry: &DeviceEntry) -> Self {
         let cohorts: Vec<_> = entry.cohorts.iter().filter_map(|id| catalog.cohort(id)).collect();
         let ceilings: Vec<CeilingLine> = entry.ceilings.iter().map(CeilingLine::of).collect();
         let holders = cohorts.iter().filter_map(|cohort| catalog.run(&cohort.ranking.first()?.run));

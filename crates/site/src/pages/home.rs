@@ -19,7 +19,7 @@ const MOST_OPERATIONS: usize = 12;
 /// The first page.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "home.html")]
-pub struct HomePage {
+pub(crate) struct HomePage {
     /// Address of this as JSON.
     pub twin: String,
     /// Operations with their records.
@@ -32,7 +32,7 @@ pub struct HomePage {
 
 /// How much there is.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Runs of ours.
     pub runs: usize,
     /// Those of them that rank.
@@ -49,7 +49,7 @@ pub struct Counts {
 
 /// An operation with its records.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Its page.
     pub href: String,
     /// Its name in addresses.
@@ -75,7 +75,7 @@ pub(crate) async fn page(ask: Ask) -> Response {
 
 impl HomePage {
     /// The first page of a catalog.
-    pub fn of(catalog: &Catalog) -> Self {
+    pub(crate) fn of(catalog: &Catalog) -> Self {
         let operations = catalog.operations().iter().take(MOST_OPERATIONS).map(|entry| {
             let page = OperationPage::of(catalog, entry);
             Summary {

@@ -17,7 +17,7 @@ const MOST_RUNS: usize = 200;
 /// The page of an implementation.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "implementation.html")]
-pub struct ImplementationPage {
+pub(crate) struct ImplementationPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its identity.
@@ -48,7 +48,7 @@ pub struct ImplementationPage {
 
 /// A case that it did not pass.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// The case.
     pub case: String,
     /// How it ended.
@@ -72,7 +72,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl ImplementationPage {
     /// The page of an implementation of the catalog.
-    pub fn of(catalog: &Catalog, entry: &ImplementationEntry) -> Self {
+    pub(crate) fn of(catalog: &Catalog, entry: &ImplementationEntry) -> Self {
         let spec = &entry.spec;
         let device = |name: &String| {
             let href = catalog.device(name).map(|device| address::device(&device.slug)).unwrap_or_default();

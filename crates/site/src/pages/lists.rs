@@ -12,7 +12,7 @@ use crate::view::address;
 /// All operations.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "operations.html")]
-pub struct OperationsPage {
+pub(crate) struct OperationsPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Operations with their records.
@@ -22,7 +22,7 @@ pub struct OperationsPage {
 /// All devices.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "devices.html")]
-pub struct DevicesPage {
+pub(crate) struct DevicesPage {
     /// Address of this as JSON.
     pub twin: String,
     /// The devices.
@@ -31,7 +31,7 @@ pub struct DevicesPage {
 
 /// A device.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct DeviceLine {
+pub(crate) struct DeviceLine {
     /// Its page.
     pub href: String,
     /// Its own name.

@@ -10,7 +10,7 @@ use crate::ask::Ask;
 /// The page of the rules.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "methodology.html")]
-pub struct MethodologyPage {
+pub(crate) struct MethodologyPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Levels of trust from least to most, with what each takes.
@@ -21,7 +21,7 @@ pub struct MethodologyPage {
 
 /// Something that was taken back or replaced.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CorrectionLine {
+pub(crate) struct CorrectionLine {
     /// When, UTC, RFC 3339.
     pub decided: String,
     /// `retracted`, or `superseded`.

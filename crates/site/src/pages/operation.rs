@@ -16,7 +16,7 @@ use crate::ask::Ask;
 use crate::display;
 use crate::view::{CohortView, Interval, Maker, Rival, SourceLine, SourceView, Standing, address};
 use coverage::CoverageView;
-pub use implementations::ImplementationLine;
+pub(crate) use implementations::ImplementationLine;
 use semantics::Semantics;
 use workloads::Workloads;
 
@@ -32,7 +32,7 @@ const MOST_HEROES: usize = 3;
 /// The page of an operation.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "operation.html")]
-pub struct OperationPage {
+pub(crate) struct OperationPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its name in addresses.
@@ -75,7 +75,7 @@ pub struct OperationPage {
 
 /// The record of one cohort.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Record {
+pub(crate) struct Record {
     /// What the cohort is.
     pub about: String,
     /// Address of the cohort.
@@ -94,7 +94,7 @@ pub struct Record {
 
 /// The fastest figure of other sources.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Reported {
+pub(crate) struct Reported {
     /// The source's name of the hardware.
     pub hardware: String,
     /// The source.
@@ -109,7 +109,7 @@ pub struct Reported {
 
 /// What `resolve` can be asked for.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Choices {
+pub(crate) struct Choices {
     /// Devices by slug and name.
     pub devices: Vec<[String; 2]>,
     /// Variable axes with the value of a typical case.
@@ -129,7 +129,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl OperationPage {
     /// The page of an operation of the catalog.
-    pub fn of(catalog: &Catalog, entry: &OperationEntry) -> Self {
+    pub(crate) fn of(catalog: &Catalog, entry: &OperationEntry) -> Self {
         let id = entry.id;
         let ranked = |cohort: &&kernelproof_index::catalog::CohortEntry| !cohort.ranking.is_empty();
         let cohorts: Vec<CohortView> =
@@ -167,7 +167,7 @@ impl OperationPage {
     }
 
     /// The records in large type.
-    pub fn heroes(&self) -> &[Record] {
+    pub(crate) fn heroes(&self) -> &[Record] {
         &self.records[..self.records.len().min(MOST_HEROES)]
     }
 }
@@ -227,7 +227,7 @@ impl Choices {
 
 /// The time of one case, in a table of several cohorts.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct CaseTime {
+pub(crate) struct CaseTime {
     /// The case's median, in ns.
     pub time_ns: Interval,
     /// Address of the run that it is of.
@@ -238,7 +238,7 @@ pub struct CaseTime {
 
 /// Who holds the record of a column.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Column {
+pub(crate) struct Column {
     /// What the cohort is.
     pub about: String,
     /// Address of the cohort.

@@ -19,7 +19,7 @@ const LEAST_DIGITS: usize = 8;
 /// The page of a protocol.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "protocol.html")]
-pub struct ProtocolPage {
+pub(crate) struct ProtocolPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its identity.
@@ -49,7 +49,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl ProtocolPage {
     /// The page of the protocol whose identity begins with these digits.
-    pub fn of(catalog: &Catalog, digits: &str) -> Option<Self> {
+    pub(crate) fn of(catalog: &Catalog, digits: &str) -> Option<Self> {
         let digits = digits.strip_prefix("sha256:").unwrap_or(digits);
         let usable = digits.len() >= LEAST_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_it = |run: &&kernelproof_index::catalog::RunEntry| run.facts.protocol_id.starts_with(digits);

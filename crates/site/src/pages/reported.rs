@@ -13,7 +13,7 @@ use crate::view::{SourceLine, Standing, address};
 /// The page of an external run.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "reported.html")]
-pub struct ReportedPage {
+pub(crate) struct ReportedPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its identity.
@@ -51,7 +51,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl ReportedPage {
     /// The page of an external run of the catalog.
-    pub fn of(catalog: &Catalog, entry: &ExternalEntry) -> Self {
+    pub(crate) fn of(catalog: &Catalog, entry: &ExternalEntry) -> Self {
         let operation = catalog.operations().iter().find(|operation| operation.id == entry.spec.operation);
         Self {
             twin: format!("{}.json", address::external(&entry.slug)),

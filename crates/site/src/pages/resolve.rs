@@ -18,7 +18,7 @@ use crate::view::{Interval, Standing, address};
 /// The answer to a question.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "resolve.html")]
-pub struct ResolvePage {
+pub(crate) struct ResolvePage {
     /// Address of this as JSON.
     pub twin: String,
     /// The operation's title and address.
@@ -40,7 +40,7 @@ pub struct ResolvePage {
 
 /// The answer inside one cohort.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// What all its runs have in common.
     pub about: String,
     /// The device's name.
@@ -55,7 +55,7 @@ pub struct Answer {
 
 /// An implementation that fits.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Fit {
+pub(crate) struct Fit {
     /// Those that cannot be told apart share a rank.
     pub rank: usize,
     /// Its name.
@@ -80,7 +80,7 @@ pub struct Fit {
 
 /// An implementation that does not fit.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Excluded {
+pub(crate) struct Excluded {
     /// Its name.
     pub name: String,
     /// Its page.

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use crate::ask::Ask;
 use crate::display;
 use crate::plot::{SampleRow, Samples};
-use crate::view::{Interval, RunLine, address, cohort_about};
+use crate::view::{RunLine, address, cohort_about};
 use cases::CaseLine;
 use facts::{File, Telemetered};
 
@@ -23,7 +23,7 @@ pub(crate) use facts::{environment, protocol};
 /// The page of a run.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "run.html")]
-pub struct RunPage {
+pub(crate) struct RunPage {
     /// Address of this as JSON.
     pub twin: String,
     /// Its identity.
@@ -75,7 +75,7 @@ pub struct RunPage {
 
 /// What somebody types to have the figures again.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Commands {
+pub(crate) struct Commands {
     /// Gets the implementation.
     pub install: Option<String>,
     /// Repeats the run and compares.
@@ -100,7 +100,7 @@ pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
 
 impl RunPage {
     /// The page of a run, with its samples where the bundle has them.
-    pub fn of(catalog: &Catalog, run: &RunEntry, evaluation: Option<&Evaluation>) -> Self {
+    pub(crate) fn of(catalog: &Catalog, run: &RunEntry, evaluation: Option<&Evaluation>) -> Self {
         let facts = &run.facts;
         let operation = catalog.operations().iter().find(|operation| operation.id == facts.operation);
         let cohort = catalog.cohort(&run.cohort);
@@ -148,7 +148,7 @@ impl RunPage {
     }
 
     /// Whether the run ranks and nothing else needs to be said first.
-    pub fn clean(&self) -> bool {
+    pub(crate) fn clean(&self) -> bool {
         self.line.reasons.is_empty()
     }
 
@@ -177,9 +177,4 @@ fn samples_svg(evaluation: &Evaluation, cases: &[CaseLine]) -> String {
         })
         .collect();
     Samples { rows: &rows }.svg()
-}
-
-/// A time with its interval, or a dash.
-pub(crate) fn time(value: &Option<Interval>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| value.time().to_string())
 }

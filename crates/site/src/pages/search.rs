@@ -18,7 +18,7 @@ const MOST_LISTED: usize = 2000;
 
 /// What is searched for.
 #[derive(Debug, Deserialize, IntoParams)]
-pub struct SearchQuery {
+pub(crate) struct SearchQuery {
     /// Words, all of which must occur.
     #[serde(default)]
     pub q: String,
@@ -27,7 +27,7 @@ pub struct SearchQuery {
 /// What was found.
 #[derive(Debug, Serialize, Template, ToSchema)]
 #[template(path = "search.html")]
-pub struct SearchPage {
+pub(crate) struct SearchPage {
     /// Address of this as JSON.
     pub twin: String,
     /// The words.
@@ -40,7 +40,7 @@ pub struct SearchPage {
 
 /// Something that was found.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Found {
+pub(crate) struct Found {
     /// `operation`, `implementation`, `device`, `run` or `reported`.
     pub kind: &'static str,
     /// Its page.
@@ -60,7 +60,7 @@ pub(crate) async fn page(ask: Ask, Query(SearchQuery { q }): Query<SearchQuery>)
 
 impl SearchPage {
     /// What a catalog has for these words; everything for none.
-    pub fn of(catalog: &Catalog, query: &str) -> Self {
+    pub(crate) fn of(catalog: &Catalog, query: &str) -> Self {
         let query: String = query.chars().take(100).collect();
         let mut hits: Vec<Found> = match query.trim() {
             "" => everything(catalog),

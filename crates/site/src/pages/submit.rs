@@ -1,7 +1,5 @@
 //! Submissions: a run bundle as a tar archive, with the submitter's token.
 
-use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,24 +9,29 @@ use axum::extract::{ConnectInfo, Request};
 use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
+use kernelproof_index::catalog::Catalog;
+use kernelproof_index::intake::{Accepted, Refused};
+use kernelproof_index::token::{Submitter, Token};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::ask::{Ask, Format, Problem, answer};
-use crate::intake::{Intake, Limits, Received, Refused};
+use crate::intake::{Intake, Limits};
 use crate::view::{address, level};
 
 /// What became of a submission.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Submitted {
+pub(crate) struct Submitted {
     /// Identity of the run.
     pub run: String,
     /// Address of its page.
     pub href: String,
     /// `stored`, or `known` when the index had it already.
     pub outcome: &'static str,
-    /// How far it can be trusted as it stands: never more than `reproducible` by itself.
-    pub trust: Option<&'static str>,
+    /// How far it can be trusted by itself: `reported` or `reproducible`.
+    pub trust: &'static str,
+    /// What it lacks for more.
+    pub missing: Vec<String>,
 }
 
 /// Why a request goes no further.
@@ -39,7 +42,7 @@ struct Stop(StatusCode, &'static str, String);
     description = "The body is a tar archive of the bundle's files without folders, as `kernelproof submit BUNDLE --to URL` sends it. \
                    Every digest and figure is computed again; the run starts as reported or reproducible. Sending the same bundle \
                    again changes nothing.",
-    request_body(content = Vec<u8>, content_type = "application/x-tar", description = "At most 64 MiB and 64 files"),
+    request_body(content = Vec<u8>, content_type = "application/x-tar", description = "At most 16 MiB"),
     security(("token" = [])),
     responses(
         (status = 201, body = Submitted, description = "Stored"),
@@ -52,18 +55,18 @@ struct Stop(StatusCode, &'static str, String);
     ))]
 pub(crate) async fn submit(ask: Ask, request: Request) -> Response {
     match receive(&ask, request).await {
-        Ok((received, catalog)) => {
-            let run = catalog.run(&received.run);
-            let slug = run.map_or_else(|| received.run.short(), |run| run.slug.clone());
+        Ok((accepted, catalog)) => {
+            let slug = catalog.run(&accepted.run).map_or_else(|| accepted.run.short(), |run| run.slug.clone());
             let submitted = Submitted {
-                run: received.run.to_string(),
+                run: accepted.run.to_string(),
                 href: address::run(&slug),
-                outcome: if received.new { "stored" } else { "known" },
-                trust: run.map(|run| level(run.trust.level)),
+                outcome: if accepted.already { "known" } else { "stored" },
+                trust: level(accepted.standing.trust),
+                missing: accepted.standing.missing,
             };
-            let status = if received.new { StatusCode::CREATED } else { StatusCode::OK };
-            let mut response =
-                answer(status, "application/json", serde_json::to_vec(&submitted).unwrap_or_default().into());
+            let status = if accepted.already { StatusCode::OK } else { StatusCode::CREATED };
+            let text = serde_json::to_vec(&submitted).unwrap_or_default();
+            let mut response = answer(status, "application/json", text.into());
             if let Ok(place) = HeaderValue::from_str(&submitted.href) {
                 response.headers_mut().insert(LOCATION, place);
             }
@@ -73,32 +76,46 @@ pub(crate) async fn submit(ask: Ask, request: Request) -> Response {
     }
 }
 
-type Catalogued = (Received, Arc<kernelproof_index::catalog::Catalog>);
-
-async fn receive(ask: &Ask, request: Request) -> Result<Catalogued, Stop> {
+async fn receive(ask: &Ask, request: Request) -> Result<(Accepted, Arc<Catalog>), Stop> {
     let closed = || Stop(StatusCode::NOT_FOUND, "This site takes no submissions", String::new());
     let intake = ask.site.intake.as_ref().ok_or_else(closed)?;
     let submitter = submitter(intake, &request)?;
     let (parts, body) = request.into_parts();
     refuse_by_headers(&parts.headers, &intake.limits)?;
-    if !intake.allows(&format!("submitter {submitter}"), intake.limits.per_window, Instant::now()) {
+    if !intake.allows(&format!("submitter {}", submitter.name()), intake.limits.per_window, Instant::now()) {
         return Err(too_many("submissions"));
     }
     let broken = || Stop(StatusCode::SERVICE_UNAVAILABLE, "The site is closing", String::new());
     let _turn = intake.turn.acquire().await.map_err(|_| broken())?;
-    let files = unpack(&whole(body, &intake.limits).await?, &intake.limits)?;
-    let store = intake.receive.clone();
-    let work = tokio::task::spawn_blocking(move || store.receive(&submitter, files));
-    let received = work.await.map_err(|error| failed(error.to_string()))?.map_err(|refused| match refused {
-        Refused::Bundle(findings) => {
-            Stop(StatusCode::UNPROCESSABLE_ENTITY, "The bundle is refused", findings.join("\n"))
-        }
-        Refused::Store(why) => failed(why),
-    })?;
-    if let Some(catalog) = &received.catalog {
-        ask.site.replace(catalog.clone());
+    let archive = whole(body, &intake.limits).await?;
+    let store = intake.store.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let received = jiff::Timestamp::now().to_string();
+        let accepted = kernelproof_index::intake::submit(&store, &submitter, &archive, &received)?;
+        let catalog = if accepted.already { None } else { Some(store.catalog()?) };
+        Ok((accepted, catalog))
+    });
+    let (accepted, catalog) = work.await.map_err(|error| failed(error.to_string()))?.map_err(refused)?;
+    if let Some(catalog) = catalog {
+        ask.site.replace(Arc::new(catalog));
     }
-    Ok((received, ask.site.catalog()))
+    Ok((accepted, ask.site.catalog()))
+}
+
+fn refused(refused: Refused) -> Stop {
+    let (status, title) = match &refused {
+        refused if refused.is_ours() => (StatusCode::INTERNAL_SERVER_ERROR, "The store failed"),
+        refused if refused.is_too_large() => (StatusCode::PAYLOAD_TOO_LARGE, "The bundle is too large"),
+        Refused::Archive(_) => (StatusCode::BAD_REQUEST, "This is no bundle"),
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "The bundle is refused"),
+    };
+    let mut detail = refused.to_string();
+    let mut cause = std::error::Error::source(&refused);
+    while let Some(error) = cause {
+        detail = format!("{detail}: {error}");
+        cause = error.source();
+    }
+    Stop(status, title, detail)
 }
 
 fn failed(why: String) -> Stop {
@@ -110,7 +127,7 @@ fn too_many(what: &str) -> Stop {
 }
 
 /// Who sends this. Wrong tokens are counted by address, so that they cannot be tried out.
-fn submitter(intake: &Intake, request: &Request) -> Result<String, Stop> {
+fn submitter(intake: &Intake, request: &Request) -> Result<Submitter, Stop> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map_or_else(|| "peer".to_owned(), |ConnectInfo(address)| format!("peer {}", address.ip()));
     let (most, now) = (intake.limits.wrong_tokens, Instant::now());
@@ -121,8 +138,12 @@ fn submitter(intake: &Intake, request: &Request) -> Result<String, Stop> {
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim).filter(|token| !token.is_empty());
     let missing = "Expected the header `Authorization: Bearer TOKEN`.";
     let token = token.ok_or_else(|| Stop(StatusCode::UNAUTHORIZED, "Who are you?", missing.to_owned()))?;
-    match intake.receive.submitter(token).map_err(failed)? {
-        Some(name) => Ok(name),
+    let found = match Token::parse(token) {
+        Ok(token) => intake.store.submitter(&token).map_err(|error| failed(error.to_string()))?,
+        Err(_) => None,
+    };
+    match found {
+        Some(submitter) => Ok(submitter),
         None => {
             intake.allows(&peer, most, now);
             Err(Stop(StatusCode::UNAUTHORIZED, "Who are you?", "Nobody has this token.".to_owned()))
@@ -154,36 +175,4 @@ fn too_large(limits: &Limits) -> Stop {
 
 async fn whole(body: Body, limits: &Limits) -> Result<axum::body::Bytes, Stop> {
     axum::body::to_bytes(body, limits.body_bytes).await.map_err(|_| too_large(limits))
-}
-
-/// The files of an archive. Only plain files with plain names; the bundle's reader checks which names it knows.
-fn unpack(body: &[u8], limits: &Limits) -> Result<BTreeMap<String, Vec<u8>>, Stop> {
-    let wrong = |detail: String| Stop(StatusCode::BAD_REQUEST, "This is no bundle", detail);
-    let broken = |error: std::io::Error| wrong(format!("The tar archive is broken: {error}."));
-    let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(body).entries().map_err(broken)? {
-        let mut entry = entry.map_err(broken)?;
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
-        if entry.header().entry_type().is_dir() && name.is_empty() {
-            continue;
-        }
-        let shown: String = name.chars().take(80).collect();
-        if !entry.header().entry_type().is_file() {
-            return Err(wrong(format!("{shown:?} is a link, folder or device, expected plain files.")));
-        }
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-        if name.is_empty() || name.starts_with('.') || name.len() > 80 || !name.chars().all(plain) {
-            return Err(wrong(format!("{shown:?} is no name of a bundle's file.")));
-        }
-        let mut text = Vec::new();
-        entry.read_to_end(&mut text).map_err(broken)?;
-        if files.insert(name, text).is_some() {
-            return Err(wrong(format!("{shown:?} is there twice.")));
-        }
-        if files.len() > limits.files {
-            return Err(wrong(format!("More than {} files.", limits.files)));
-        }
-    }
-    if files.is_empty() { Err(wrong("The archive is empty.".to_owned())) } else { Ok(files) }
 }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 /// Devices against modes.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CoverageView {
+pub(crate) struct CoverageView {
     /// Modes, in the order of the columns.
     pub modes: Vec<String>,
     /// Devices with what was measured on them.
@@ -19,7 +19,7 @@ pub struct CoverageView {
 
 /// One device.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Covered {
+pub(crate) struct Covered {
     /// Its name.
     pub device: String,
     /// For each mode, runs that rank and all runs.
@@ -28,7 +28,7 @@ pub struct Covered {
 
 /// Something that nobody has done.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct ChallengeView {
+pub(crate) struct ChallengeView {
     /// A heading.
     pub title: String,
     /// Why it is open, and what is known instead.
@@ -39,7 +39,7 @@ pub struct ChallengeView {
 
 impl CoverageView {
     /// The coverage of an operation.
-    pub fn of(coverage: &Coverage) -> Self {
+    pub(crate) fn of(coverage: &Coverage) -> Self {
         let modes = ["ieee", "split", "fast"].map(str::to_owned).to_vec();
         let mut devices: BTreeMap<&str, Vec<[usize; 2]>> = BTreeMap::new();
         for cell in &coverage.cells {

@@ -10,7 +10,7 @@ use crate::view::{Interval, Maker, Standing, address};
 
 /// An implementation with its best eligible runs.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct ImplementationLine {
+pub(crate) struct ImplementationLine {
     /// Who.
     pub implementation: Maker,
     /// Languages that it is written in.
@@ -25,7 +25,7 @@ pub struct ImplementationLine {
 
 /// The fastest eligible run of an implementation in a cohort.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Best {
+pub(crate) struct Best {
     /// What the cohort is.
     pub about: String,
     /// Address of the run.
@@ -38,7 +38,7 @@ pub struct Best {
 
 impl ImplementationLine {
     /// The line of an implementation.
-    pub fn of(catalog: &Catalog, entry: &ImplementationEntry) -> Self {
+    pub(crate) fn of(catalog: &Catalog, entry: &ImplementationEntry) -> Self {
         let best = entry.best.iter().filter_map(|id| {
             let run = catalog.run(id)?;
             Some(Best {
@@ -58,7 +58,7 @@ impl ImplementationLine {
     }
 
     /// Those that rank first, those that can be had before the others, then by name.
-    pub fn by_evidence(one: &Self, other: &Self) -> Ordering {
+    pub(crate) fn by_evidence(one: &Self, other: &Self) -> Ordering {
         let key =
             |line: &Self| (line.best.is_empty(), line.implementation.missing.len(), line.implementation.name.clone());
         key(one).cmp(&key(other))

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 /// Axes, tensors, and what a caller may rely on.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Semantics {
+pub(crate) struct Semantics {
     /// Tensors that it reads.
     pub inputs: Vec<Tensor>,
     /// Tensors that it writes.
@@ -21,7 +21,7 @@ pub struct Semantics {
 
 /// A tensor.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Tensor {
+pub(crate) struct Tensor {
     /// Its name.
     pub name: String,
     /// Element type.
@@ -32,7 +32,7 @@ pub struct Tensor {
 
 impl Semantics {
     /// What the manifest of an operation says.
-    pub fn of(operation: &Operation) -> Self {
+    pub(crate) fn of(operation: &Operation) -> Self {
         let axis = |(name, axis): (&String, &Axis)| {
             let rule = match axis {
                 Axis::Variable { .. } => "variable".to_owned(),

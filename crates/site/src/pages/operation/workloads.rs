@@ -12,7 +12,7 @@ const MOST_COLUMNS: usize = 6;
 
 /// The cases of one suite.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Workloads {
+pub(crate) struct Workloads {
     /// The suite's name.
     pub suite: String,
     /// The suite's identity.
@@ -33,7 +33,7 @@ pub struct Workloads {
 
 /// One case.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// Its name.
     pub name: String,
     /// First digits of the SHA-256 of all its axes.
@@ -48,7 +48,7 @@ pub struct Workload {
 
 /// How far a result may be off in one mode.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// The mode.
     pub mode: &'static str,
     /// Bound of the normwise error.
@@ -61,7 +61,7 @@ pub struct Bound {
 
 impl Workloads {
     /// The first suite of an operation.
-    pub fn of(catalog: &Catalog, entry: &OperationEntry) -> Option<Self> {
+    pub(crate) fn of(catalog: &Catalog, entry: &OperationEntry) -> Option<Self> {
         let suite = entry.suites.first()?;
         let holders: Vec<_> = catalog
             .cohorts_of(entry.id)
@@ -107,6 +107,12 @@ impl Workloads {
             generator: format!("{}, seed {}", suite.spec.inputs.generator, suite.spec.inputs.seed),
             bounds: suite.spec.bounds.iter().map(Bound::of).collect(),
         })
+    }
+}
+
+impl Workload {
+    pub(super) fn arithmetic(&self) -> String {
+        self.flops.map_or_else(|| "–".to_owned(), |flops| crate::display::flops(flops as f64).to_string())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::view::Interval;
 
 /// One case.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct CaseLine {
+pub(crate) struct CaseLine {
     /// The suite's name.
     pub name: String,
     /// Values of the variable axes, by name.
@@ -51,7 +51,7 @@ pub struct CaseLine {
 
 /// The worst of all rounds and outputs.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Errors {
+pub(crate) struct Errors {
     /// Checked rounds.
     pub rounds: u64,
     /// Largest normwise error.
@@ -78,7 +78,7 @@ pub struct Errors {
 
 impl CaseLine {
     /// The line of a case.
-    pub fn of(case: &CaseFacts) -> Self {
+    pub(crate) fn of(case: &CaseFacts) -> Self {
         let time_ns = case.time_ns().map(Interval::from);
         let usable = time_ns.filter(|time| time.estimate > 0.0);
         Self {
@@ -119,16 +119,16 @@ impl CaseLine {
     }
 
     /// Whether it has a time that counts.
-    pub fn passed(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.status == Status::Passed.name()
     }
 
     /// The median, or how it ended.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         self.time_ns.map_or_else(|| self.status.to_owned(), |time| time.time().to_string())
     }
 
-    fn quartiles(&self) -> String {
+    pub(super) fn quartiles(&self) -> String {
         let Some([lower, median, upper]) = self.quartiles_ns else { return "–".to_owned() };
         let (unit, scale) = display::time_unit(median);
         let finer = (upper - lower) / scale / 10.0;
@@ -136,11 +136,11 @@ impl CaseLine {
         format!("{} … {}\u{202f}{unit}", end(lower), end(upper))
     }
 
-    fn speed(&self) -> String {
+    pub(super) fn speed(&self) -> String {
         self.flops_per_ns.map_or_else(|| "–".to_owned(), |speed| display::gflops(speed).to_string())
     }
 
-    fn axes_text(&self) -> String {
+    pub(super) fn axes_text(&self) -> String {
         self.axes.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }
 }

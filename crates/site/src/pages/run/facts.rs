@@ -10,7 +10,7 @@ use crate::display;
 
 /// What the machine said of itself during one case.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Telemetered {
+pub(crate) struct Telemetered {
     /// The case.
     pub case: String,
     /// When it was begun, UTC, RFC 3339.
@@ -29,7 +29,7 @@ pub struct Telemetered {
 
 /// A file of the bundle.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct File {
+pub(crate) struct File {
     /// Its name.
     pub name: String,
     /// Where it can be had.
