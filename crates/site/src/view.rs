@@ -30,6 +30,8 @@ pub struct RunLine {
     pub implementation: Maker,
     /// On what.
     pub device: String,
+    /// `cpu` or `cuda`.
+    pub device_kind: String,
     /// Threads that it was given.
     pub threads: u64,
     /// How operands are rounded.
@@ -57,6 +59,7 @@ impl RunLine {
             href: address::run(&run.slug),
             implementation: Maker::of_run(catalog, run),
             device: facts.environment.device.clone(),
+            device_kind: facts.device_kind.clone(),
             threads: facts.environment.threads,
             mode: kernelproof_index::catalog::mode_name(facts.implementation.mode),
             observed: facts.observed.clone(),
@@ -65,6 +68,15 @@ impl RunLine {
             status: status_name(run.eligibility.status),
             reasons: run.eligibility.reasons.iter().map(ToString::to_string).collect(),
             trust: Standing::of(catalog, &run.trust),
+        }
+    }
+
+    /// The device, on a CPU with the number of threads.
+    pub fn device_text(&self) -> String {
+        match (self.device_kind.as_str(), self.threads) {
+            ("cpu", 1) => format!("{}, 1 thread", self.device),
+            ("cpu", threads) => format!("{}, {threads} threads", self.device),
+            _ => self.device.clone(),
         }
     }
 

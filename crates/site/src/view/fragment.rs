@@ -30,7 +30,7 @@ pub struct Large<'a> {
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
-    source = r#"<span class="trust t{{ step }}"><span class="pips" aria-hidden="true"><i></i><i></i><i></i><i></i></span>{{ level }}</span>{% if let Some(stale) = stale %} <span class="tag" title="{{ stale }}">not on the current driver</span>{% endif %}"#
+    source = r#"<span class="trust t{{ step }}"><span class="pips" aria-hidden="true"><i></i><i></i><i></i><i></i></span>{{ level }}</span>{% if let Some(stale) = stale %} <span class="tag" title="{{ stale }}">older driver</span>{% endif %}"#
 )]
 pub struct Level<'a> {
     step: u8,
