@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Report(commands::report::ReportArgs),
     Replay(commands::replay::ReplayArgs),
     Verify(commands::verify::VerifyArgs),
+    Index(commands::index::IndexArgs),
     Plan(commands::plan::PlanArgs),
     Peak(commands::peak::PeakArgs),
     Cases(commands::cases::CasesArgs),

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod eval;
+pub(crate) mod index;
 pub(crate) mod inputs;
 pub(crate) mod peak;
 pub(crate) mod plan;

@@ -11,6 +11,7 @@ mod device;
 mod evaluator;
 mod failure;
 mod interrupt;
+mod library;
 mod machine;
 mod output;
 mod peak;
@@ -49,6 +50,7 @@ fn dispatch(command: Command) -> anyhow::Result<Exit> {
         Command::Report(args) => commands::report::execute(&args),
         Command::Replay(args) => commands::replay::execute(&args),
         Command::Verify(args) => commands::verify::execute(&args),
+        Command::Index(args) => commands::index::execute(&args),
         Command::Plan(args) => commands::plan::execute(&args),
         Command::Peak(args) => commands::peak::execute(&args),
         Command::Cases(args) => commands::cases::execute(&args),

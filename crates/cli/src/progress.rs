@@ -23,6 +23,12 @@ impl Progress {
         self.0.tick();
     }
 
+    /// `done` of `all` units are done.
+    pub(crate) fn at(&self, done: u64, all: u64) {
+        self.0.set_length(all);
+        self.0.set_position(done);
+    }
+
     /// `amount` units are done.
     pub(crate) fn add(&self, amount: u64) {
         self.0.inc(amount);

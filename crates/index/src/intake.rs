@@ -6,6 +6,7 @@
 
 mod archive;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -75,14 +76,27 @@ impl Refused {
 /// What messages call the archive.
 const LABEL: &str = "archive";
 
-/// Takes a submission in, in one transaction. `received` is the moment of its arrival, UTC, RFC 3339. The same run again is
+/// Takes an archive in ([`pack`] makes one), in one transaction. `received` is the moment of its arrival, UTC, RFC 3339. The same run again is
 /// no error and changes nothing.
 ///
 /// # Errors
 /// When anything about it is wrong, with what and where; then nothing was stored.
 pub fn submit(store: &Store, submitter: &Submitter, archive: &[u8], received: &str) -> Result<Accepted, Refused> {
+    submit_files(store, submitter, archive::unpack(archive)?, received)
+}
+
+/// As [`submit`], of the files of a bundle by name, the list of their digests among them. The caller bounds their size.
+///
+/// # Errors
+/// As [`submit`].
+pub fn submit_files(
+    store: &Store,
+    submitter: &Submitter,
+    files: BTreeMap<String, Vec<u8>>,
+    received: &str,
+) -> Result<Accepted, Refused> {
     let label = PathBuf::from(LABEL);
-    let (files, altered) = bundle::unpacked(&label, archive::unpack(archive)?)?;
+    let (files, altered) = bundle::unpacked(&label, files)?;
     archive::require_few_values(&files)?;
     let (verification, bundle) = verify_files(&label, &files, &altered);
     let (Some(bundle), Some(standing)) = (bundle, verification.standing) else {
@@ -111,7 +125,7 @@ pub fn submit(store: &Store, submitter: &Submitter, archive: &[u8], received: &s
 }
 
 /// One run has one set of files, whoever sends it.
-fn same_files(stored: &std::collections::BTreeMap<String, Digest>, files: &Files) -> Result<(), Refused> {
+fn same_files(stored: &BTreeMap<String, Digest>, files: &Files) -> Result<(), Refused> {
     let differs = files.all().iter().find(|(name, text)| stored.get(*name) != Some(&Digest::of(text)));
     let missing = stored.keys().find(|name| !files.all().contains_key(*name));
     match differs.map(|(name, _)| name).or(missing) {

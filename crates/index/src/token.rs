@@ -60,6 +60,11 @@ pub struct Submitter {
 }
 
 impl Submitter {
+    /// Somebody whom the caller knows by other means than a token.
+    pub fn known_as(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+
     /// Who it is.
     pub fn name(&self) -> &str {
         &self.name

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::ImportError;
 use crate::correction::Correction;
 use crate::external::ExternalRun;
+use crate::identity::Digest;
 use crate::manifest::{Manifest, Spec};
 use crate::operation::Operation;
 use crate::suite::Suite;
@@ -55,6 +56,17 @@ impl Records {
     /// Folders of bundles, in the order of their names.
     pub(crate) fn bundles(&self, problems: &mut Vec<String>) -> Vec<PathBuf> {
         entries(&self.0.join("runs"), problems)
+    }
+
+    /// The operations with their identities.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn identified_operations(&self) -> Result<Vec<(Digest, Manifest<Operation>)>, ImportError> {
+        let mut problems = Vec::new();
+        let identified = |manifest: Manifest<Operation>| Some((manifest.digest().ok()?, manifest));
+        let operations = self.operations(&mut problems).into_iter().filter_map(identified).collect();
+        if problems.is_empty() { Ok(operations) } else { Err(ImportError::Refused { problems }) }
     }
 
     pub(super) fn operations(&self, problems: &mut Vec<String>) -> Vec<Manifest<Operation>> {

@@ -1,6 +1,7 @@
 //! Bundles made from a recipe, by the thousand.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use kernelproof_eval::check::{Agreement, Bounds, Depth};
 use kernelproof_eval::evaluation::{
@@ -10,7 +11,10 @@ use kernelproof_eval::evaluation::{
 use qkv_rope_op::{Case, Precision, Problem, SUITE, Tensor};
 
 use crate::bundle::{Attached, Bundle};
+use crate::catalog::RunFacts;
 use crate::identity::Digest;
+use crate::manifest::ManifestError;
+use crate::store::{ManifestKind, Store, StoreError, Writer};
 
 /// What a made-up run says.
 #[derive(Clone, Debug)]
@@ -75,6 +79,66 @@ impl Default for Recipe {
 /// When the recipe has a text that no manifest may have, such as an empty name.
 pub fn bundle(recipe: &Recipe) -> Bundle {
     Bundle::of(evaluation(recipe), attached()).expect("the recipe makes a run")
+}
+
+/// Fills a store with made-up runs of several implementations, devices and modes, a few of them quick or failed. `progress` is
+/// told how many are done.
+///
+/// # Errors
+/// When the store cannot be written.
+pub fn fill(store: &Store, runs: usize, progress: &mut dyn FnMut(usize)) -> Result<(), StoreError> {
+    // Not too many in a transaction: another writer waits as long as it takes.
+    const TOGETHER: usize = 500;
+    let all: Vec<usize> = (0..runs).collect();
+    for some in all.chunks(TOGETHER) {
+        store.write("generate", |writer| {
+            for &number in some {
+                add(writer, &bundle(&numbered(number)), store.path())?;
+                progress(number + 1);
+            }
+            Ok::<(), StoreError>(())
+        })?;
+    }
+    Ok(())
+}
+
+fn add(writer: &Writer<'_>, bundle: &Bundle, path: &Path) -> Result<(), StoreError> {
+    let made_up = |error: ManifestError| StoreError::altered(path, "a made-up run", error);
+    let facts = RunFacts::of(bundle, crate::catalog::Origin::Records).map_err(made_up)?;
+    if !writer.has_manifest(ManifestKind::Operation, &facts.operation)? {
+        writer.manifest(ManifestKind::Operation, &bundle.operation)?;
+        writer.manifest(ManifestKind::Suite, &bundle.suite)?;
+    }
+    writer.run(&facts, bundle.files().map_err(made_up)?.all())?;
+    writer.committed(&facts.id).map(drop)
+}
+
+/// The recipe of a run by its number: 40 implementations, 4 devices, 3 modes, a run every ten minutes.
+fn numbered(number: usize) -> Recipe {
+    let (who, device) = (number % 40, number / 40 % 4);
+    let kind = if device == 0 { "cpu" } else { "cuda" };
+    let mode = match (device, who % 2) {
+        (0, _) => Precision::Ieee,
+        (_, 0) => Precision::Split,
+        _ => Precision::Fast,
+    };
+    let minutes = number * 10;
+    let (day, hour, minute) = (minutes / 1440, minutes / 60 % 24, minutes % 60);
+    let (month, day) = (day / 28 % 12 + 1, day % 28 + 1);
+    let scale_ns = if device == 0 { 30_000.0 } else { 100.0 };
+    Recipe {
+        name: format!("example-{who:02}"),
+        observed: format!("2026-{month:02}-{day:02}T{hour:02}:{minute:02}:00Z"),
+        device: format!("Example {} {device}", kind.to_uppercase()),
+        device_kind: kind.to_owned(),
+        mode,
+        // Later runs are a little faster, so that there is a history of records.
+        scale_ns: scale_ns * (1.0 + 0.05 * who as f64) / (1.0 + number as f64 * 1e-5),
+        seed: number as u64 + 1,
+        quick: number % 97 == 96,
+        failed: (number % 89 == 88).then_some((number % SUITE.len(), Status::TimedOut)),
+        ..Recipe::default()
+    }
 }
 
 /// A log and no solution.
