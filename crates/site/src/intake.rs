@@ -23,12 +23,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            body_bytes: MOST_ARCHIVE_BYTES,
-            per_window: 60,
-            wrong_tokens: 20,
-            window: Duration::from_secs(3600),
-        }
+        Self { body_bytes: MOST_ARCHIVE_BYTES, per_window: 60, wrong_tokens: 20, window: Duration::from_secs(3600) }
     }
 }
 

@@ -63,7 +63,8 @@ pub(crate) fn execute(args: &ServeArgs) -> anyhow::Result<Exit> {
     let address = listener.local_addr().context("the address cannot be told")?;
     output::print(&format!("http://{address}"))?;
     output::note("press Ctrl-C to stop");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to serve with")?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to serve with")?;
     let site = Arc::new(site);
     let served = runtime.block_on(kernelproof_site::serve(site.clone(), listener, until_interrupted(site, store)));
     served.context("serving ended")?;

@@ -72,7 +72,8 @@ pub(crate) fn execute(args: &SubmitArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::CheckFailed);
     }
     let (files, _) = bundle::read(&args.bundle)?;
-    let archive = intake::pack(&files).map_err(|error| Failure::input(format!("{}: {error}", args.bundle.display())))?;
+    let archive =
+        intake::pack(&files).map_err(|error| Failure::input(format!("{}: {error}", args.bundle.display())))?;
     let site = args.to.trim_end_matches('/');
     let (status, text) = send(site, &args.token, &archive)?;
     match status {

@@ -46,9 +46,14 @@ impl Samples<'_> {
         let mut canvas = Canvas::new("samples", WIDTH, height, "All timed calls of the run", description);
         let axis = self.axis();
         let bottom = height - BOTTOM;
-        for tick in axis.ticks(8) {
+        let ticks = axis.ticks(8);
+        // Two ticks that differ must not read the same.
+        let step = ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(1.0, f64::min);
+        let places = usize::from(step < 0.0099);
+        for tick in ticks {
+            let tick = if tick.abs() < step / 2.0 { 0.0 } else { tick };
             canvas.line(if tick == 0.0 { "axis" } else { "grid" }, (axis.at(tick), TOP), (axis.at(tick), bottom));
-            let label = if tick == 0.0 { "median".to_owned() } else { format!("{:+.0} %", tick * 100.0) };
+            let label = if tick == 0.0 { "median".to_owned() } else { format!("{:+.places$} %", tick * 100.0) };
             let label = label.replace('-', "−");
             canvas.text("tick", (axis.at(tick), bottom + 18.0), Anchor::Middle, &label);
         }
