@@ -62,10 +62,20 @@ pub struct Figure {
 }
 
 impl ExternalRun {
-    /// The first time of the whole workload, in ns: what the source ranks by. `None` where there is none above 0.
+    /// The time of the whole workload, in ns, that the run is ranked by inside its source: the first one that the source gives,
+    /// otherwise the geometric mean over cases of the figure that is listed first. `None` where there is none above 0, or a
+    /// case has a status instead of a time.
     pub fn time_ns(&self) -> Option<f64> {
-        let whole = self.figures.iter().filter(|figure| figure.axes.is_empty() && figure.unit.as_deref() == Some("ns"));
-        whole.filter_map(|figure| figure.value).next().filter(|time| *time > 0.0)
+        let is_time = |figure: &&Figure| figure.unit.as_deref() == Some("ns");
+        let whole = self.figures.iter().filter(is_time).find(|figure| figure.axes.is_empty());
+        if let Some(whole) = whole {
+            return whole.value.filter(|time| *time > 0.0);
+        }
+        let first = &self.figures.iter().find(is_time)?.name;
+        let times = self.figures.iter().filter(is_time).filter(|figure| figure.name == *first);
+        let times: Vec<f64> = times.filter_map(|figure| figure.value).collect();
+        let failed = self.figures.iter().any(|figure| figure.name == "status");
+        if failed { None } else { kernelproof_eval::statistics::geometric_mean(&times) }
     }
 }
 

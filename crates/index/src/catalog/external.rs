@@ -50,7 +50,7 @@ pub struct SourceTable {
     pub caveats: Vec<String>,
     /// Fastest first; those without a time last.
     pub rows: Vec<SourceRow>,
-    /// The rows that were the fastest when they appeared, by (observed, id); those without a day are left out.
+    /// The rows that were the fastest on the day they appeared, oldest first; those without a day are left out.
     pub history: Vec<Digest>,
 }
 
@@ -149,11 +149,12 @@ fn rows(entries: &[ExternalEntry]) -> Vec<SourceRow> {
     rows
 }
 
-/// Those that were faster than everything before them, by (observed, id); an equal time keeps the older one.
+/// Those that were faster than everything before them; an equal time keeps the older one. Sources give days, so of one day only
+/// the fastest counts.
 fn history(entries: &[&ExternalEntry]) -> Vec<Digest> {
     let dated = entries.iter().filter_map(|entry| Some((entry.spec.observed.as_deref()?, entry.id, entry.time_ns?)));
     let mut dated: Vec<(&str, Digest, f64)> = dated.collect();
-    dated.sort_by_key(|(observed, id, _)| (*observed, *id));
+    dated.sort_by(|one, other| (one.0, one.2.to_bits(), one.1).cmp(&(other.0, other.2.to_bits(), other.1)));
     let mut least = f64::INFINITY;
     let mut steps = Vec::new();
     for (_, id, time) in dated {

@@ -62,7 +62,9 @@ pub(crate) fn driver(environment: &Environment) -> &str {
 /// The trust of `run` among `peers`: the eligible runs of the same implementation in the same cohort, itself left out.
 pub(crate) fn trust(run: &RunFacts, ranks: bool, peers: &[&RunFacts], current: Option<&Current>) -> TrustFacts {
     let agreeing = if ranks { agreeing(run, peers) } else { Vec::new() };
-    let committed = agreeing.iter().find(|peer| peer.origin == Origin::Records);
+    // What this project ran itself and another run confirms, or the other way round: the same facts give the same level.
+    let ours = run.origin == Origin::Records;
+    let confirmed = agreeing.iter().find(|peer| ours || peer.origin == Origin::Records);
     let other_party = agreeing.iter().find(|peer| party(peer) != party(run));
     let other_machine = agreeing.iter().find(|peer| machine(&peer.environment) != machine(&run.environment));
     let second = other_party.or(other_machine);
@@ -72,7 +74,7 @@ pub(crate) fn trust(run: &RunFacts, ranks: bool, peers: &[&RunFacts], current: O
     if missing.is_empty() {
         level = Trust::Reproducible;
         because.push("source, licence, install recipe, identities and all samples are there".to_owned());
-        match committed {
+        match confirmed {
             Some(peer) => {
                 level = Trust::Verified;
                 because.push(format!(
@@ -81,7 +83,7 @@ pub(crate) fn trust(run: &RunFacts, ranks: bool, peers: &[&RunFacts], current: O
                 ));
             }
             None if !ranks => missing.push("a run that does not rank is not verified".to_owned()),
-            None => missing.push("no second run of this project's evaluator with the same result".to_owned()),
+            None => missing.push("no second run with the same result, at least one of both by this project".to_owned()),
         }
         if level == Trust::Verified {
             match second {

@@ -4,6 +4,7 @@ mod append_only;
 mod exported;
 mod filled;
 mod killed;
+mod seed;
 mod sent;
 mod support;
 mod tricky;
