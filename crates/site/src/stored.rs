@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use axum::body::Body;
 use axum::body::Bytes;
 use axum::http::header::{
-    ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY,
-    CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use flate2::Compression;
@@ -47,6 +47,8 @@ pub(crate) struct Stored {
 impl Stored {
     /// Takes an answer in; `headers` must name the type.
     pub(crate) fn new(status: StatusCode, mut headers: HeaderMap, plain: Bytes) -> Self {
+        // It is that of the body that is sent, packed or not.
+        headers.remove(CONTENT_LENGTH);
         let digest = Sha256::digest(&plain);
         let digits: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
         let etag = HeaderValue::from_str(&format!("W/\"{digits}\"")).unwrap_or(HeaderValue::from_static("W/\"0\""));

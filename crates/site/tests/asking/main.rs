@@ -15,6 +15,7 @@ use tower::ServiceExt as _;
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
+    bytes: usize,
     text: String,
 }
 
@@ -37,7 +38,15 @@ fn ask(site: &Arc<Site>, request: Request<Body>) -> Answer {
         let response = site.clone().service().oneshot(request).await.expect("never fails");
         let (parts, body) = response.into_parts();
         let body = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8_lossy(&body).into_owned() }
+        let length = parts.headers.get("content-length").map(|length| length.to_str().expect("it is text").parse());
+        let is_right = length.is_none_or(|length| length == Ok(body.len()) || parts.status == StatusCode::NOT_MODIFIED);
+        assert!(is_right, "a body of {} bytes is said to have another length", body.len());
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            bytes: body.len(),
+            text: String::from_utf8_lossy(&body).into_owned(),
+        }
     })
 }
 
