@@ -89,10 +89,9 @@ fn check_run(store: &Store, facts: &RunFacts) -> Result<Vec<String>, StoreError>
     };
     let (verification, bundle) = verify_files(&label, &files, &[]);
     let mut wrong = verification.findings;
-    if let Some(computed) = bundle.and_then(|bundle| RunFacts::of(&bundle, facts.origin.clone()).ok()) {
-        if computed != *facts {
-            wrong.push(format!("{}: the stored facts are not those of the bundle", facts.name));
-        }
+    let computed = bundle.and_then(|bundle| RunFacts::of(&bundle, facts.origin.clone()).ok());
+    if computed.is_some_and(|computed| computed != *facts) {
+        wrong.push(format!("{}: the stored facts are not those of the bundle", facts.name));
     }
     Ok(wrong)
 }
@@ -118,6 +117,14 @@ fn differences(facts: &Facts, records: &Records) -> Vec<String> {
     let gone =
         facts.runs.iter().filter(|run| run.origin == crate::catalog::Origin::Records && !known.contains(&run.id));
     differs.extend(gone.map(|run| format!("{}: is no longer in the records; a rebuild forgets it", run.name)));
+    let externals: BTreeSet<Digest> = facts.externals.iter().map(|(id, _)| *id).collect();
+    let corrections: BTreeSet<Digest> = facts.corrections.iter().map(|(id, _)| *id).collect();
+    let listed = records.externals(&mut problems).into_iter().map(|(place, manifest)| (place, manifest.digest()));
+    let listed: Vec<_> = listed.filter_map(|(place, id)| Some((place, id.ok()?, &externals))).collect();
+    let decided = records.corrections(&mut problems).into_iter().map(|(place, manifest)| (place, manifest.digest()));
+    let decided = decided.filter_map(|(place, id)| Some((place, id.ok()?, &corrections)));
+    let missing = listed.into_iter().chain(decided).filter(|(_, id, stored)| !stored.contains(id));
+    differs.extend(missing.map(|(place, ..)| format!("{place}: is not in the index yet; import it")));
     differs.extend(problems);
     differs
 }

@@ -1,5 +1,29 @@
 //! What is stored about a run, and what makes it credible: manifests with an identity, bundles that are whole or absent,
-//! and a verification that recomputes every digest and every figure.
+//! a verification that recomputes every digest and every figure, and an index of them.
+//!
+//! Data goes one way:
+//!
+//! ```text
+//! records/ ──import──▶ Store ──facts──▶ Catalog ──▶ pages, API
+//! archive ──intake───▶   │ ▲
+//!                        ▼ │
+//!                       export
+//! ```
+//!
+//! ```no_run
+//! use kernelproof_index::Store;
+//! use kernelproof_index::import::{Mode, Records, import};
+//!
+//! let store = Store::open("index.sqlite".as_ref())?;
+//! import(&store, &Records::at("records".as_ref())?, Mode::Add, &mut |_, _| {})?;
+//! let catalog = store.catalog()?;
+//! for operation in catalog.operations() {
+//!     for record in catalog.current_records(operation.id) {
+//!         println!("{} on {}: {:?}", operation.title, record.device, record.step.time_ns);
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! Nothing here runs a kernel, reads a clock or prints.
 

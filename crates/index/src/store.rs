@@ -26,11 +26,13 @@ use crate::identity::Digest;
 /// How long a writer waits for another one before it gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An open store. It may be shared between threads; each call takes the connection for itself.
+/// An open store. It may be shared between threads; each call takes a connection for itself.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// Files of bundles are read through a connection of their own, so that a page waits for no import and no new catalog.
+    documents: Mutex<Connection>,
 }
 
 impl Store {
@@ -60,16 +62,10 @@ impl Store {
     }
 
     fn with(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
-        let failed = StoreError::of(path);
-        // No URI: a path that begins with `file:` is a path.
-        let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(&failed)?;
-        connection.busy_timeout(PATIENCE).map_err(&failed)?;
-        let mut connection = recognised(connection, path)?;
-        let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-                        PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF;";
-        connection.execute_batch(settings).map_err(&failed)?;
+        let mut connection = connect(path, flags)?;
         migrate(&mut connection, path)?;
-        Ok(Self { path: path.to_owned(), connection: Mutex::new(connection) })
+        let documents = connect(path, flags)?;
+        Ok(Self { path: path.to_owned(), connection: Mutex::new(connection), documents: Mutex::new(documents) })
     }
 
     /// Number of changes that the store has seen; the catalog's generation.
@@ -160,12 +156,25 @@ impl Store {
 
 impl Documents for Store {
     fn file(&self, run: &Digest, name: &str) -> Result<Option<Vec<u8>>, DocumentError> {
-        load::file(&self.lock(), &self.path, run, name).map_err(|error| DocumentError::Store {
+        let connection = self.documents.lock().unwrap_or_else(PoisonError::into_inner);
+        load::file(&connection, &self.path, run, name).map_err(|error| DocumentError::Store {
             run: *run,
             file: name.to_owned(),
             why: error.with_cause(),
         })
     }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let failed = StoreError::of(path);
+    // No URI: a path that begins with `file:` is a path. No mutex: each connection is behind one of ours.
+    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(&failed)?;
+    connection.busy_timeout(PATIENCE).map_err(&failed)?;
+    let connection = recognised(connection, path)?;
+    let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+                    PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF;";
+    connection.execute_batch(settings).map_err(&failed)?;
+    Ok(connection)
 }
 
 /// Refuses a file that another program or a later version wrote, before anything is changed in it.

@@ -6,6 +6,7 @@ mod check;
 mod eval;
 mod files;
 mod hostile;
+mod index;
 mod messages;
 mod plain;
 mod readme;

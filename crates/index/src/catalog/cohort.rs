@@ -53,6 +53,9 @@ pub struct CohortEntry {
     pub ranking: Vec<RankingRow>,
     /// The records that it saw, oldest first; the last one holds.
     pub history: Vec<RecordStep>,
+    /// The fastest eligible run of each implementation on each case, by the case's name.
+    #[serde(skip)]
+    best_by_case: BTreeMap<String, Vec<Digest>>,
 }
 
 /// How far two runs of one implementation are apart; a difference within it is none.
@@ -174,6 +177,7 @@ impl CohortEntry {
             runs: runs.iter().map(|run| run.facts.id).collect(),
             ranking: ranking(&eligible, noise),
             history: history(&eligible, noise),
+            best_by_case: best_by_case(&eligible),
             noise,
             key,
         }
@@ -184,6 +188,11 @@ impl CohortEntry {
         let step = self.history.last()?.clone();
         let CohortKey { device, mode, .. } = &self.key;
         Some(CurrentRecord { cohort: self.id, device: device.clone(), mode, step, contenders: self.ranking.len() })
+    }
+
+    /// The fastest eligible run of each implementation on a case, by its name.
+    pub(super) fn fastest_on(&self, case: &str) -> &[Digest] {
+        self.best_by_case.get(case).map_or(&[], Vec::as_slice)
     }
 
     /// The row of an implementation.
@@ -259,11 +268,28 @@ fn ranking(eligible: &[Timed<'_>], noise: Noise) -> Vec<RankingRow> {
             replicates,
         });
     }
-    let ranks: Vec<usize> = ranking.iter().map(|row| row.rank).collect();
-    for row in &mut ranking {
-        row.tied = ranks.iter().filter(|rank| **rank == row.rank).nth(1).is_some();
+    for group in ranking.chunk_by_mut(|one, other| one.rank == other.rank) {
+        let tied = group.len() > 1;
+        group.iter_mut().for_each(|row| row.tied = tied);
     }
     ranking
+}
+
+fn best_by_case(eligible: &[Timed<'_>]) -> BTreeMap<String, Vec<Digest>> {
+    let mut best = BTreeMap::<&str, BTreeMap<Digest, (f64, Digest)>>::new();
+    for Timed { run, .. } in eligible {
+        for case in &run.cases {
+            let Some(time_ns) = case.time_ns() else { continue };
+            let entry = best.entry(&case.name).or_default().entry(run.implementation_id).or_insert((f64::MAX, run.id));
+            if time_ns.estimate < entry.0 {
+                *entry = (time_ns.estimate, run.id);
+            }
+        }
+    }
+    let runs = |(case, best): (&str, BTreeMap<Digest, (f64, Digest)>)| {
+        (case.to_owned(), best.into_values().map(|(_, run)| run).collect())
+    };
+    best.into_iter().map(runs).collect()
 }
 
 /// The runs that took the record, in the order of (observed, id) whatever the order in which they arrived. A record falls

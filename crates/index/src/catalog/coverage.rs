@@ -76,13 +76,14 @@ pub(super) fn of(catalog: &Catalog, operation: &OperationEntry) -> Coverage {
 
 /// Whether a name of hardware, as anyone writes it, is that of this device.
 fn is_device(hardware: &str, device: &str) -> bool {
-    hardware.to_lowercase().contains(&device.to_lowercase()) || device.to_lowercase().contains(&hardware.to_lowercase())
+    let plain = |name: &str| name.to_lowercase().replace('_', " ");
+    plain(hardware).contains(&plain(device)) || plain(device).contains(&plain(hardware))
 }
 
 fn devices(catalog: &Catalog, operation: &OperationEntry, cells: &[CoverageCell]) -> Vec<Challenge> {
     let reported = catalog.sources_of(operation.id).map(|table| {
-        // Sources add their own words after a middle dot.
-        table.hardware.split('·').next().unwrap_or(&table.hardware).trim().to_owned()
+        // Sources add their own words after a middle dot, or write underscores.
+        table.hardware.split('·').next().unwrap_or(&table.hardware).trim().replace('_', " ")
     });
     let wanted = sorted(reported.chain(WANTED.map(str::to_owned)));
     let covered = |device: &String| cells.iter().any(|cell| cell.eligible > 0 && is_device(device, &cell.device));

@@ -38,7 +38,7 @@ pub enum DocumentError {
         /// The file.
         file: String,
         /// What is wrong.
-        source: ManifestError,
+        source: Box<ManifestError>,
     },
 }
 
@@ -48,6 +48,6 @@ pub enum DocumentError {
 /// When the bundle cannot be read.
 pub fn evaluation(documents: &dyn Documents, run: &Digest) -> Result<Option<Evaluation>, DocumentError> {
     let Some(text) = documents.file(run, RUN)? else { return Ok(None) };
-    let wrong = |source| DocumentError::Manifest { run: *run, file: RUN.to_owned(), source };
+    let wrong = |source| DocumentError::Manifest { run: *run, file: RUN.to_owned(), source: Box::new(source) };
     Ok(Some(Manifest::<Run>::parse(&text).map_err(wrong)?.spec.evaluation))
 }

@@ -79,11 +79,11 @@ impl Records {
         read.into_iter().map(|(_, manifest)| manifest).collect()
     }
 
-    pub(super) fn corrections(&self, problems: &mut Vec<String>) -> Vec<(String, Manifest<Correction>)> {
+    pub(crate) fn corrections(&self, problems: &mut Vec<String>) -> Vec<(String, Manifest<Correction>)> {
         each_file(&self.corrections_folder(), "json", problems)
     }
 
-    pub(super) fn externals(&self, problems: &mut Vec<String>) -> Vec<(String, Manifest<ExternalRun>)> {
+    pub(crate) fn externals(&self, problems: &mut Vec<String>) -> Vec<(String, Manifest<ExternalRun>)> {
         let mut manifests = Vec::new();
         for path in entries(&self.external_folder(), problems) {
             let Some(text) = text(&path, "jsonl", problems) else { continue };

@@ -144,3 +144,61 @@ fn databases_of_others_and_of_later_versions_are_left_alone() {
     let refused = Records::at(place.path()).expect_err("it has no operations").to_string();
     assert!(refused.contains("is no folder of records"), "{refused}");
 }
+
+#[test]
+fn what_is_not_imported_yet_is_a_difference_and_no_fault() {
+    let place = Place::new();
+    let run = place.add(&recipe("one", 1, 30_000.0));
+    place.import();
+    let differs = || {
+        let findings = check(&place.store(), Some(&place.records()), &mut |_, _| {}).expect("it is readable");
+        assert_eq!(findings.wrong, Vec::<String>::new());
+        findings.differs
+    };
+    assert_eq!(differs(), Vec::<String>::new());
+    place.add(&recipe("one", 2, 30_000.0));
+    place.correct(run, kernelproof_index::correction::Action::Retract, "a neighbour");
+    let seed = fs::read_to_string(committed().join("external/kernelindex-2026-08-24.jsonl")).expect("it is committed");
+    place.write("external/seed.jsonl", &seed);
+    assert_eq!(differs().len(), 31, "a run, a correction and 29 figures of others");
+    place.import();
+    assert_eq!(differs(), Vec::<String>::new());
+}
+
+#[test]
+fn many_that_open_and_fill_one_file_at_once_wait_for_each_other() {
+    let place = Place::new();
+    for day in 1..4 {
+        place.add(&recipe("one", day, 30_000.0));
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                place.import();
+                assert_eq!(place.catalog().runs().len(), 3);
+            });
+        }
+    });
+    assert_eq!(place.store().generation().expect("it is readable"), 1, "one of them did it");
+}
+
+#[test]
+fn an_altered_blob_and_altered_facts_are_found() {
+    let place = Place::new();
+    let run = place.add(&recipe("one", 1, 30_000.0));
+    place.import();
+    let file = place.path().join("index.sqlite");
+    let alter = |sql: &str| {
+        let connection = rusqlite::Connection::open(&file).expect("it opens");
+        // Whoever owns the file can drop the triggers; digests still tell.
+        connection.execute_batch("DROP TRIGGER run_keeps; DROP TRIGGER blob_keeps;").ok();
+        assert!(connection.execute(sql, []).expect("it is writable") > 0);
+    };
+    alter("UPDATE run SET facts = replace(facts, '\"matched\":1.0', '\"matched\":0.5')");
+    let findings = check(&place.store(), None, &mut |_, _| {}).expect("it is readable");
+    assert_finds(&findings.wrong, "the stored facts are not those of the bundle");
+    alter("UPDATE blob SET deflated = substr(deflated, 1, length(deflated) - 9)");
+    let findings = check(&place.store(), None, &mut |_, _| {}).expect("it is readable");
+    assert_finds(&findings.wrong, "blob sha256:");
+    assert!(place.store().file(&run, "run.json").is_err());
+}

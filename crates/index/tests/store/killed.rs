@@ -4,7 +4,7 @@
 
 #![cfg(unix)]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn child() {
     let (Ok(task), Ok(folder)) = (std::env::var(TASK), std::env::var(FOLDER)) else { return };
     let folder = PathBuf::from(folder);
     let store = Store::open(&folder.join("index.sqlite")).expect("it opens");
-    eprintln!("begun");
+    writeln!(std::io::stderr(), "begun").expect("the parent listens");
     match task.as_str() {
         "submit" => {
             for day in 1..29 {

@@ -14,7 +14,9 @@ use utoipa::ToSchema;
 
 use crate::ask::Ask;
 use crate::display;
-use crate::view::{CohortView, Interval, Maker, Rival, SourceLine, SourceView, Standing, address};
+use crate::view::{
+    CohortView, Interval, Maker, Rival, RunLine, SourceLine, SourceView, Standing, address, cohort_about,
+};
 use coverage::CoverageView;
 pub(crate) use implementations::ImplementationLine;
 use semantics::Semantics;
@@ -25,6 +27,9 @@ const MOST_RANKED: usize = 20;
 
 /// Implementations that the operation's page lists.
 const MOST_IMPLEMENTATIONS: usize = 40;
+
+/// Latest runs that the operation's page lists.
+const MOST_LATEST: usize = 20;
 
 /// Figures in large type.
 const MOST_HEROES: usize = 3;
@@ -61,6 +66,10 @@ pub(crate) struct OperationPage {
     pub workloads: Option<Workloads>,
     /// Cohorts with their rankings and histories.
     pub cohorts: Vec<CohortView>,
+    /// Cohorts in which nothing ranks: what they are, and their addresses.
+    pub unranked: Vec<[String; 2]>,
+    /// Latest runs, those that do not rank too.
+    pub latest: Vec<RunLine>,
     /// Tables of other sources.
     pub sources: Vec<SourceView>,
     /// Implementations that were run here.
@@ -137,7 +146,8 @@ impl OperationPage {
         let sources: Vec<SourceView> = catalog.sources_of(id).map(|table| SourceView::of(catalog, table)).collect();
         let mut records: Vec<Record> = cohorts.iter().filter_map(Record::of).collect();
         records.sort_by(|one, other| one.holder.time_ns.estimate.total_cmp(&other.holder.time_ns.estimate));
-        let eligible = catalog.runs_of(id).filter(|run| run.eligibility.ranks()).count();
+        let latest: Vec<_> = catalog.runs_of(id).collect();
+        let eligible = latest.iter().filter(|run| run.eligibility.ranks()).count();
         let all: Vec<_> = catalog.implementations_of(id).collect();
         let mut implementations: Vec<ImplementationLine> =
             all.iter().map(|entry| ImplementationLine::of(catalog, entry)).collect();
@@ -151,7 +161,7 @@ impl OperationPage {
             description: entry.description.clone(),
             aliases: entry.aliases.clone(),
             family: entry.spec.family.clone(),
-            runs: [catalog.runs_of(id).count(), eligible],
+            runs: [latest.len(), eligible],
             reported: catalog.externals().iter().filter(|external| external.spec.operation == id).count(),
             fastest_reported: fastest_reported(&sources),
             choices: Choices::of(catalog, entry),
@@ -160,6 +170,13 @@ impl OperationPage {
             semantics: Semantics::of(&entry.spec),
             coverage: catalog.coverage(id).map(CoverageView::of),
             records,
+            unranked: catalog
+                .cohorts_of(id)
+                .filter(|cohort| cohort.ranking.is_empty())
+                .take(MOST_RANKED)
+                .map(|cohort| [cohort_about(cohort), address::cohort(&cohort.slug)])
+                .collect(),
+            latest: latest.into_iter().rev().take(MOST_LATEST).map(|run| RunLine::of(catalog, run)).collect(),
             cohorts,
             sources,
             implementations,

@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
 use kernelproof_eval::evaluation::Evaluation;
-use kernelproof_index::catalog::{Catalog, RunEntry, evaluation};
+use kernelproof_index::catalog::{Catalog, CohortEntry, RunEntry, evaluation};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -40,6 +40,8 @@ pub(crate) struct RunPage {
     pub cohort: [String; 2],
     /// Address of this run beside the record of its cohort, unless it is that.
     pub compare: Option<String>,
+    /// Latest runs of other implementations in the cohort: who, and the address of both beside each other.
+    pub beside: Vec<[String; 2]>,
     /// Address of the device's page.
     pub device_href: Option<String>,
     /// Arithmetic mean of the cases' medians, in ns.
@@ -124,6 +126,7 @@ impl RunPage {
             compare: record
                 .filter(|record| record.facts.id != facts.id)
                 .map(|record| address::compare(&record.slug, &run.slug)),
+            beside: cohort.map(|cohort| beside(catalog, run, cohort)).unwrap_or_default(),
             device_href: catalog.device(&facts.environment.device).map(|device| address::device(&device.slug)),
             arithmetic_mean_ns: facts.measured.arithmetic_mean_ns,
             worst_ratio: facts.measured.worst_ratio,
@@ -159,6 +162,24 @@ impl RunPage {
     fn number(&self, value: &Option<f64>) -> String {
         value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"))
     }
+}
+
+/// Other implementations that a run is offered to be held against.
+const MOST_BESIDE: usize = 6;
+
+fn beside(catalog: &Catalog, run: &RunEntry, cohort: &CohortEntry) -> Vec<[String; 2]> {
+    let mut seen = vec![run.facts.implementation_id];
+    let mut found = Vec::new();
+    for other in cohort.runs.iter().rev().filter_map(|id| catalog.run(id)) {
+        if found.len() == MOST_BESIDE {
+            break;
+        }
+        if !seen.contains(&other.facts.implementation_id) {
+            seen.push(other.facts.implementation_id);
+            found.push([other.facts.implementation.name.clone(), address::compare(&run.slug, &other.slug)]);
+        }
+    }
+    found
 }
 
 fn samples_svg(evaluation: &Evaluation, cases: &[CaseLine]) -> String {

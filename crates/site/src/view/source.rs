@@ -75,9 +75,9 @@ impl SourceLine {
         self.figures.first().map_or("–", |[_, text]| text)
     }
 
-    /// The other figures, such as `66% SOL`.
-    pub fn others(&self) -> impl Iterator<Item = &[String; 2]> {
-        self.figures.iter().skip(1)
+    /// The figure that the source gives beside it, such as `66% SOL`; all others are on the figure's page.
+    pub fn second(&self) -> Option<&[String; 2]> {
+        self.figures.get(1)
     }
 
     /// The ratio with two decimals, as far as a source without samples can be read.

@@ -57,6 +57,7 @@ export async function open(site, options = {}) {
     javaScriptEnabled: scripts,
     reducedMotion: "reduce",
   });
+  context.setDefaultTimeout(15_000);
   const page = await context.newPage();
   const complaints = [];
   page.on("console", (message) => {

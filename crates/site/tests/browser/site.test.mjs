@@ -21,20 +21,22 @@ async function addresses(page) {
   const first = async (selector) => (await page.locator(selector).first().getAttribute("href")).split("#")[0];
   const operation = await first("main .entries a");
   await page.goto(site.address + operation);
-  const [run, implementation, cohort, compare, reported] = [
+  const [run, implementation, cohort, reported] = [
     await first('.hero .big a[href^="/runs/"]'), await first('main a[href^="/implementations/"]'),
-    await first('main a[href^="/cohorts/"]'), await first('main a[href^="/compare/"]'),
-    await first('main a[href^="/reported/"]').catch(() => null),
+    await first('main a[href^="/cohorts/"]'), await first('main a[href^="/reported/"]'),
   ];
+  const { latest } = await (await page.request.get(`${site.address}${operation}.json`)).json();
+  const quick = latest.filter((line) => line.reasons.some((reason) => reason.includes("quick")));
+  const compare = `/compare/${quick[0].slug}..${quick[1].slug}`;
+  const across = `/compare/${latest.find((line) => line.status === "eligible").slug}..${quick[1].slug}`;
   const protocol = await first('main a[href^="/protocols/"]');
   await page.goto(`${site.address}/devices`);
   const device = await first("main .entries a");
   const resolve = `/resolve?operation=${operation.split("/").pop()}&device=cpu&seq_len=1024&batch_size=2`;
-  const all = {
-    home: "/", search: "/search?q=rope", operation, run, implementation, cohort, compare, device, protocol, resolve,
+  return {
+    home: "/", search: "/search?q=rope", operation, run, implementation, cohort, compare, across, reported, device, protocol, resolve,
     methodology: "/methodology", api: "/api", operations: "/operations", devices: "/devices", missing: "/nothing-here",
   };
-  return reported ? { ...all, reported } : all;
 }
 
 async function overflow(page) {
@@ -53,12 +55,21 @@ test("home, search, operation, run, compare with a mouse", async () => {
   assert.match(page.url(), /\/runs\//);
   assert.ok((await page.locator("svg.plot .call").count()) >= 16, "samples of every case are drawn");
   await page.goBack();
-  const ranking = page.locator("form[action='/compare']").filter({ has: page.locator("input[name=run] >> nth=1") }).first();
-  await ranking.locator("input[name=run]").nth(0).check();
-  await ranking.locator("input[name=run]").nth(1).check();
-  await ranking.locator("button").click();
+  const operation = page.url();
+  // Ours and PyTorch, both by the quick protocol: one cohort, so a ratio.
+  const runs = page.locator("form", { has: page.locator("#runs") });
+  await runs.locator("tr", { hasText: "pytorch-eager" }).first().locator("input").check();
+  await runs.locator("tr", { hasText: "pytorch-compiled" }).first().locator("input").check();
+  await runs.locator("button").click();
   assert.match(page.url(), /\/compare\/[^/]+\.\.[^/]+$/);
   assert.match(await page.locator("main .big").first().innerText(), /×/);
+  // A quick run and a full one: two cohorts, so a sentence.
+  await page.goto(operation);
+  await runs.locator("tr", { hasText: "pytorch-eager" }).first().locator("input").check();
+  await runs.locator("tr", { hasNotText: "quick run" }).locator("input").first().check();
+  await runs.locator("button").click();
+  assert.match(await page.locator("main .banner").first().innerText(), /No ratio is given/);
+  assert.equal(await page.locator("main .big").count(), 0);
   assert.deepEqual(complaints, []);
   await close();
 }, { timeout: 60_000 });
@@ -86,20 +97,24 @@ test("the same with keys alone", async () => {
   await page.keyboard.press("j");
   assert.notEqual(await ring(), "none", "the focus is seen");
   // On to a run, through the links of the page in their order.
-  const reach = async (kind) => {
-    for (let step = 0; step < 120; step += 1) {
-      if ((await focused(() => document.activeElement.getAttribute("href") ?? "")).startsWith(kind)) return;
+  const reach = async (what, fits) => {
+    for (let step = 0; step < 150; step += 1) {
       await page.keyboard.press("Tab");
+      if (await focused(fits)) return;
     }
-    assert.fail(`no link to ${kind} is reached by Tab`);
+    assert.fail(`${what} is not reached by Tab`);
   };
-  await reach("/runs/");
+  await reach("a run", () => document.activeElement.matches('[href^="/runs/"]'));
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/runs\//);
   await page.goBack();
   await page.waitForURL(/\/operations\//);
   await page.focus("main");
-  await reach("/compare/");
+  for (let ticked = 0; ticked < 2; ticked += 1) {
+    await reach("a run to compare", () => document.activeElement.matches("#runs ~ .scroll input:not(:checked)"));
+    await page.keyboard.press("Space");
+  }
+  await reach("the button", () => document.activeElement.matches("#runs ~ button"));
   await page.keyboard.press("Enter");
   await page.waitForURL(/\/compare\//);
   assert.deepEqual(complaints, []);
