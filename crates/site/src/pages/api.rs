@@ -18,9 +18,9 @@ use crate::stored::REVALIDATE;
 #[openapi(
     info(
         title = "kernelproof",
-        description = "The index as JSON. Every page has a twin: add `.json` to its address, or ask for `application/json`. \
-                       Times are in nanoseconds, sizes in bytes, ratios and shares are plain numbers; a quantity with an interval is \
-                       `{estimate, low, high}` with its 95 % interval. Addresses in `href` fields are pages.",
+        description = "The index as JSON. Every page has a twin: add .json to its address, or ask for application/json. Times are \
+                       in nanoseconds, sizes in bytes; ratios and shares are plain numbers. A quantity with an interval is an \
+                       estimate with the low and the high end of its 95 % interval. Addresses in fields named href are pages.",
         license(name = "Apache-2.0 OR MIT"),
     ),
     paths(

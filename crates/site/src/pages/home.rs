@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::Response;
-use kernelproof_index::catalog::Catalog;
+use kernelproof_index::catalog::{Catalog, OperationEntry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -76,18 +76,7 @@ pub(crate) async fn page(ask: Ask) -> Response {
 impl HomePage {
     /// The first page of a catalog.
     pub(crate) fn of(catalog: &Catalog) -> Self {
-        let operations = catalog.operations().iter().take(MOST_OPERATIONS).map(|entry| {
-            let page = OperationPage::of(catalog, entry);
-            Summary {
-                href: address::operation(&page.slug),
-                slug: page.slug,
-                title: page.title,
-                description: page.description,
-                runs: page.runs,
-                records: page.records,
-                reported: page.fastest_reported,
-            }
-        });
+        let operations = catalog.operations().iter().take(MOST_OPERATIONS).map(|entry| Summary::of(catalog, entry));
         Self {
             twin: "/index.json".to_owned(),
             operations: operations.collect(),
@@ -100,6 +89,22 @@ impl HomePage {
                 corrections: catalog.corrections().len(),
             },
             latest: catalog.runs().iter().rev().take(MOST_LATEST).map(|run| RunLine::of(catalog, run)).collect(),
+        }
+    }
+}
+
+impl Summary {
+    /// What lists show of an operation.
+    pub(crate) fn of(catalog: &Catalog, entry: &OperationEntry) -> Self {
+        let page = OperationPage::of(catalog, entry);
+        Self {
+            href: address::operation(&page.slug),
+            slug: page.slug,
+            title: page.title,
+            description: page.description,
+            runs: page.runs,
+            records: page.records,
+            reported: page.fastest_reported,
         }
     }
 }

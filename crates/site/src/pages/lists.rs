@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::home::{HomePage, Summary};
+use super::home::Summary;
 use crate::ask::Ask;
 use crate::view::address;
 
@@ -50,7 +50,8 @@ pub(crate) struct DeviceLine {
 #[utoipa::path(get, path = "/operations.json", tag = "pages", summary = "All operations with their records",
     responses((status = 200, body = OperationsPage)))]
 pub(crate) async fn operations(ask: Ask) -> Response {
-    let HomePage { operations, .. } = HomePage::of(ask.catalog());
+    let catalog = ask.catalog();
+    let operations = catalog.operations().iter().map(|entry| Summary::of(catalog, entry)).collect();
     ask.reply(&OperationsPage { twin: "/operations.json".to_owned(), operations })
 }
 

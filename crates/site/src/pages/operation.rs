@@ -174,7 +174,9 @@ impl OperationPage {
                 .cohorts_of(id)
                 .filter(|cohort| cohort.ranking.is_empty())
                 .take(MOST_RANKED)
-                .map(|cohort| [cohort_about(cohort), address::cohort(&cohort.slug)])
+                .map(|cohort| {
+                    [format!("{} ({})", cohort_about(cohort), cohort.key.timer), address::cohort(&cohort.slug)]
+                })
                 .collect(),
             latest: latest.into_iter().rev().take(MOST_LATEST).map(|run| RunLine::of(catalog, run)).collect(),
             cohorts,

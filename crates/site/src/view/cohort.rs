@@ -5,7 +5,7 @@ use kernelproof_index::catalog::{Catalog, CohortEntry, RankingRow, RecordStep, R
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Interval, Maker, RunLine, Standing, address};
+use super::{Interval, Maker, Standing, address};
 use crate::plot::{History, HistoryPoint};
 
 /// Runs that may be set against each other, and how they stand.
@@ -202,11 +202,4 @@ pub(super) fn seconds(time: &str) -> Option<f64> {
     let whole = time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second);
     let of_day = || format!("{time}T00:00:00Z").parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second);
     whole.or_else(of_day).map(|seconds| seconds as f64)
-}
-
-impl RunLine {
-    /// The lines of a cohort's runs, latest first.
-    pub fn of_cohort(catalog: &Catalog, cohort: &CohortEntry) -> Vec<Self> {
-        cohort.runs.iter().rev().filter_map(|id| catalog.run(id)).map(|run| Self::of(catalog, run)).collect()
-    }
 }
