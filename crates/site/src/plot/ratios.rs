@@ -52,7 +52,7 @@ impl Ratios<'_> {
                 "tick",
                 (axis.at(tick), bottom + 18.0),
                 Anchor::Middle,
-                &format!("{tick:.3}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+                format!("{tick:.3}").trim_end_matches('0').trim_end_matches('.'),
             );
         }
         for (index, row) in self.rows.iter().enumerate() {
