@@ -84,10 +84,13 @@ fn steps(plan: &GpuPlan) -> Vec<Step> {
     let scratch = u128::from(plan.workspace.bytes - plan.workspace.scratch);
     let step = |kernel: Kernel, grid: u32| {
         let (tiles, flops, bytes) = match kernel {
-            Kernel::Prep { .. } | Kernel::PrepAny { .. } => (format!("{grid} programs"), 0, operands * (4 + 2 * terms)),
+            Kernel::Prep { .. } | Kernel::PrepAny { .. } | Kernel::HopperPrep | Kernel::HopperPrepAny => {
+                (format!("{grid} programs"), 0, operands * (4 + 2 * terms))
+            }
             Kernel::Settle { .. } => (format!("{grid} programs"), 0, 0),
-            Kernel::Product(tile) => {
+            Kernel::Product(_) | Kernel::HopperProduct => {
                 let split = plan.choice.cut;
+                let tile = split.tile;
                 let tiles = format!(
                     "{}x{} tiles, k tiles of {}, {} tasks on {grid} programs, last {} tiles of dX in {} and {} of dW in {}",
                     tile.rows,
@@ -101,7 +104,7 @@ fn steps(plan: &GpuPlan) -> Vec<Step> {
                 );
                 (tiles, cost.flops, operands * 2 * terms)
             }
-            Kernel::Finish { .. } => (format!("{grid} programs"), 0, 2 * scratch),
+            Kernel::Finish { .. } | Kernel::HopperFinish => (format!("{grid} programs"), 0, 2 * scratch),
         };
         Step { kernel: kernel.to_string(), tiles, launches: 1, flops, bytes }
     };

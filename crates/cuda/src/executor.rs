@@ -7,7 +7,7 @@ use cudarc::driver::{CudaSlice, sys};
 use qkv_rope_op::{Inputs, Outputs, Problem, Tensor, View, ViewMut};
 
 use crate::error::Error;
-use crate::gpu::{Gpu, Loaded, driver_error};
+use crate::gpu::{Gpu, Loaded, TensorMap, driver_error};
 use crate::kernel::Access;
 use crate::plan::{self, Arg, GpuPlan, Layout, Place, WORKSPACE_ALIGNMENT};
 
@@ -110,8 +110,17 @@ impl Executor {
         self.gpu.bind()?;
         for (launch, &kernel) in self.plan.launches.iter().zip(&self.kernels) {
             let mut values = [0_u64; MAX_ARGS];
+            let mut maps = [TensorMap::EMPTY; MAX_MAPS];
+            let mut free_maps = maps.iter_mut();
             let mut args = [std::ptr::null_mut::<c_void>(); MAX_ARGS];
             for ((arg, value), slot) in launch.args.iter().zip(&mut values).zip(&mut args) {
+                if let Arg::Map(spec) = arg {
+                    // The driver copies the map when it takes the launch.
+                    let Some(map) = free_maps.next() else { return Err(too_many_maps(launch)) };
+                    map.encode(spec, workspace.address)?;
+                    *slot = std::ptr::from_mut(map).cast();
+                    continue;
+                }
                 *value = self.resolve(*arg, &tensors, workspace);
                 // Integers of 32 bits are read from the low half: the hosts of NVIDIA GPUs are little-endian.
                 *slot = std::ptr::from_mut(value).cast();
@@ -119,7 +128,7 @@ impl Executor {
             let args = &mut args[..launch.args.len()];
             // SAFETY: the plan lists each kernel's parameters in order; the caller answers for addresses and stream;
             // the tables are alive as long as self, which the caller keeps until the work has run.
-            unsafe { self.gpu.launch(kernel, launch.grid, args, stream) }?;
+            unsafe { self.gpu.launch(kernel, launch, args, stream) }?;
         }
         Ok(())
     }
@@ -139,12 +148,19 @@ impl Executor {
             }
             Arg::Stride(tensor, dim) | Arg::WideStride(tensor, dim) => stride(tensor, dim).unwrap_or(0) as u64,
             Arg::Int(value) => u64::from(value.cast_unsigned()),
+            Arg::Map(_) => 0,
         }
     }
 }
 
 /// More than the longest parameter list.
 const MAX_ARGS: usize = 64;
+/// Tensor maps of one launch.
+const MAX_MAPS: usize = 2;
+
+fn too_many_maps(launch: &plan::Launch) -> Error {
+    Error::Refused { why: format!("{} has more than {MAX_MAPS} tensor maps", launch.kernel) }
+}
 
 fn table_address(table: &CudaSlice<i32>) -> u64 {
     use cudarc::driver::DevicePtr;

@@ -10,6 +10,7 @@ use crate::archive::Archive;
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::kernel::{Arch, Kernel};
+use crate::plan::{Launch, MapSpec};
 
 /// An NVIDIA GPU that this library has kernels for.
 #[derive(Debug)]
@@ -117,6 +118,12 @@ impl Gpu {
         // SAFETY: the module was just loaded.
         let function = unsafe { result::module::get_function(module, symbol) };
         let function = function.map_err(driver_error(&what))?;
+        if let Some(bytes) = kernel.dynamic_shared_bytes() {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just found.
+            let set = unsafe { result::function::set_function_attribute(function, attribute, bytes.cast_signed()) };
+            set.map_err(driver_error(&what))?;
+        }
         Ok(Loaded { module, function })
     }
 
@@ -133,28 +140,68 @@ impl Gpu {
     pub(crate) unsafe fn launch(
         &self,
         kernel: Loaded,
-        grid: u32,
+        launch: &Launch,
         args: &mut [*mut c_void],
         stream: sys::CUstream,
     ) -> Result<(), Error> {
+        let mut early = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
         let config = sys::CUlaunchConfig {
-            gridDimX: grid,
+            gridDimX: launch.grid,
             gridDimY: 1,
             gridDimZ: 1,
-            // The cubin says how many threads a tile program has.
-            blockDimX: 1,
+            blockDimX: launch.threads,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: 0,
+            sharedMemBytes: launch.shared_bytes,
             hStream: stream,
-            attrs: std::ptr::null_mut(),
-            numAttrs: 0,
+            attrs: &raw mut early,
+            numAttrs: u32::from(launch.early),
         };
         // SAFETY: the caller answers for arguments and stream; config lives through the call.
         let code = unsafe {
             sys::cuLaunchKernelEx(&raw const config, kernel.function, args.as_mut_ptr(), std::ptr::null_mut())
         };
         code.result().map_err(driver_error("launching a kernel"))
+    }
+}
+
+/// What the tensor memory accelerator needs to know of a matrix.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct TensorMap(sys::CUtensorMap);
+
+impl TensorMap {
+    /// Describes nothing.
+    pub(crate) const EMPTY: Self = Self(sys::CUtensorMap { opaque: [0; 16] });
+
+    /// Describes a matrix in the workspace that starts at `workspace`.
+    pub(crate) fn encode(&mut self, spec: &MapSpec, workspace: u64) -> Result<(), Error> {
+        let address = std::ptr::without_provenance_mut::<c_void>((workspace + spec.at) as usize);
+        let extents = [spec.cols, spec.rows];
+        let pitch = [spec.pitch_bytes];
+        let (box_extents, steps) = ([spec.box_cols, spec.box_rows], [1, 1]);
+        // SAFETY: all pointers are to live arrays of rank 2, or rank 1 for the pitch; the address is only noted down.
+        let code = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &raw mut self.0,
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                2,
+                address,
+                extents.as_ptr(),
+                pitch.as_ptr(),
+                box_extents.as_ptr(),
+                steps.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        code.result().map_err(driver_error("describing a matrix to the tensor memory accelerator"))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use qkv_rope_cuda_ptx::{finish, prep::Rows, product};
 use qkv_rope_op::Pairing;
 use serde::Serialize;
 
@@ -203,7 +204,35 @@ pub enum Kernel {
         /// What is assumed of the outputs.
         access: Access,
     },
+    /// `fast` on Hopper: as `Prep`, in one pass whatever the magnitudes.
+    HopperPrep,
+    /// `fast` on Hopper: as `HopperPrep`, for any pairing, rotation, head size and alignment; slower.
+    HopperPrepAny,
+    /// `fast` on Hopper: both matrix products.
+    HopperProduct,
+    /// `fast` on Hopper: as `Finish`, for any alignment.
+    HopperFinish,
 }
+
+/// What a kernel is written with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Tiles of the `cutile` crate, in crates/cuda-kernels; the assembler chooses threads and shared memory.
+    Tiles,
+    /// PTX from crates/cuda-ptx.
+    Ptx,
+}
+
+/// The tile of [`Kernel::HopperProduct`].
+pub const HOPPER_TILE: ProductTile = ProductTile {
+    rows: product::ROWS,
+    cols: product::COLS,
+    depth: product::DEPTH,
+    cluster: product::CLUSTER,
+    warps: 8,
+    resident: 1,
+    terms: Terms::One,
+};
 
 /// Rows of W of one `prep` or `settle` program.
 pub const WEIGHT_ROWS: u32 = 8;
@@ -254,6 +283,10 @@ pub const KERNELS: &[Kernel] = &[
     finish(256, 256, Access::Narrow),
     finish(64, 128, Access::Wide),
     finish(64, 128, Access::Narrow),
+    Kernel::HopperPrep,
+    Kernel::HopperPrepAny,
+    Kernel::HopperProduct,
+    Kernel::HopperFinish,
 ];
 
 /// The tile for architectures with little shared memory; no such GPU has been measured.
@@ -272,6 +305,28 @@ impl Kernel {
             Self::Prep { .. } | Self::PrepAny { .. } | Self::Settle { .. } => "prep",
             Self::Product(_) => "product",
             Self::Finish { .. } => "finish",
+            Self::HopperPrep | Self::HopperPrepAny | Self::HopperProduct | Self::HopperFinish => "ptx",
+        }
+    }
+
+    /// What it is written with.
+    pub fn source(self) -> Source {
+        if self.module() == "ptx" { Source::Ptx } else { Source::Tiles }
+    }
+
+    /// Dynamic shared memory of a block, where it has any.
+    pub fn dynamic_shared_bytes(self) -> Option<u32> {
+        (self == Self::HopperProduct).then_some(product::SHARED_BYTES)
+    }
+
+    /// The text of a kernel of [`Source::Ptx`].
+    pub fn ptx(self) -> Option<String> {
+        match self {
+            Self::HopperPrep => Some(qkv_rope_cuda_ptx::prep::ptx(Rows::Whole)),
+            Self::HopperPrepAny => Some(qkv_rope_cuda_ptx::prep::ptx(Rows::Any)),
+            Self::HopperProduct => Some(product::ptx()),
+            Self::HopperFinish => Some(finish::ptx()),
+            _ => None,
         }
     }
 
@@ -284,12 +339,19 @@ impl Kernel {
             Self::Product(ProductTile { terms: Terms::One, .. }) => "product",
             Self::Product(ProductTile { terms: Terms::Two, .. }) => "product_split",
             Self::Finish { .. } => "finish",
+            Self::HopperPrep => Rows::Whole.name(),
+            Self::HopperPrepAny => Rows::Any.name(),
+            Self::HopperProduct => product::NAME,
+            Self::HopperFinish => finish::NAME,
         }
     }
 
     /// The symbol in the cubin.
     pub fn symbol(self) -> String {
-        format!("{}_entry", self.function())
+        match self.source() {
+            Source::Tiles => format!("{}_entry", self.function()),
+            Source::Ptx => self.function().to_owned(),
+        }
     }
 
     /// Compile-time constants, in the order of the function's parameters.
@@ -320,6 +382,7 @@ impl Kernel {
             }
             Self::Product(ProductTile { rows, cols, depth, .. }) => vec![rows, cols, depth],
             Self::Finish { slot, cols, access } => vec![FINISH_ROWS, cols, slot, access.elems(), access.bytes()],
+            Self::HopperPrep | Self::HopperPrepAny | Self::HopperProduct | Self::HopperFinish => Vec::new(),
         }
     }
 
@@ -337,12 +400,28 @@ impl Kernel {
                 occupancy: (resident > 1).then_some(resident),
             },
             Self::Finish { .. } => Hints { warps: Some(4), cluster: None, occupancy: Some(4) },
+            Self::HopperPrep | Self::HopperPrepAny | Self::HopperProduct | Self::HopperFinish => {
+                Hints { warps: None, cluster: None, occupancy: None }
+            }
         }
     }
 
     /// Whether the row is compiled for `arch`. Large tiles need the shared memory of data-centre GPUs since Hopper.
     pub fn targets(self, arch: Arch) -> bool {
         let portable = self == PORTABLE_FAST || self == PORTABLE_SPLIT;
+        if self.source() == Source::Ptx {
+            return arch == Arch::Sm90;
+        }
+        // `fast` has kernels of its own on Hopper.
+        let on_hopper = match self {
+            Self::Prep { terms, .. } | Self::PrepAny { terms, .. } | Self::Settle { terms, .. } => terms == Terms::Two,
+            Self::Product(tile) => tile.terms == Terms::Two,
+            Self::Finish { cols, .. } => cols == 128,
+            _ => true,
+        };
+        if arch == Arch::Sm90 && !on_hopper {
+            return false;
+        }
         match self {
             Self::Product(_) => portable != arch.has_large_tiles(),
             Self::Finish { slot, cols, .. } => slot <= 128 * cols || arch.has_large_tiles(),
@@ -356,7 +435,7 @@ impl Kernel {
         let suite = match self {
             Self::Prep { half, .. } => half == 64,
             Self::PrepAny { .. } => false,
-            Self::Settle { .. } | Self::Product(_) | Self::Finish { .. } => true,
+            _ => true,
         };
         suite && arch == Arch::Sm90
     }
@@ -396,6 +475,10 @@ impl fmt::Display for Kernel {
                 write!(f, "product{}-{rows}x{cols}x{depth}-c{cluster}w{warps}r{resident}", terms.count())
             }
             Self::Finish { slot, cols, access: a } => write!(f, "finish-{}x{cols}-{}", slot / cols, access(a)),
+            Self::HopperPrep => f.write_str("hopper-prep"),
+            Self::HopperPrepAny => f.write_str("hopper-prep-any"),
+            Self::HopperProduct => f.write_str("hopper-product"),
+            Self::HopperFinish => f.write_str("hopper-finish"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! CUDA backend of the QKV-projection-with-RoPE backward pass.
 //!
-//! The kernels are written in Rust (crate `cuda-kernels`) and compiled ahead of time to cubins, which this crate embeds;
-//! at run time it needs the NVIDIA driver and nothing else. It builds, plans and tests without one.
+//! The kernels are written in Rust (crates `cuda-kernels` and, for `fast` on Hopper, `cuda-ptx`) and compiled ahead of time to
+//! cubins, which this crate embeds; at run time it needs the NVIDIA driver and nothing else. It builds, plans and tests without one.
 
 pub mod archive;
 mod backend;

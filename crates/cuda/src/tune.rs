@@ -1,9 +1,9 @@
 //! Tiles and splits by size: what was measured, and the rule in between.
 
-use qkv_rope_op::{Problem, Requested, Write};
+use qkv_rope_op::Problem;
 
 use crate::facts::Facts;
-use crate::kernel::{Arch, KERNELS, Kernel, PrepShape, ProductTile, Terms};
+use crate::kernel::{HOPPER_TILE, KERNELS, Kernel, PrepShape, ProductTile, Terms};
 use crate::schedule::{self, Cut, Direct, Split};
 
 /// Elements of the contraction that are summed before the sum is added to the f32 total in `split`. The tensor cores
@@ -12,7 +12,15 @@ use crate::schedule::{self, Cut, Direct, Split};
 /// with 1024, 4.9e-6 with 4096. On positive data 512 gave 2.7e-6, beyond the bound; 256 costs 12 % of the product.
 pub const PROMOTE_ELEMS: u32 = 256;
 
-/// Sums of `fast` are not promoted: on positive data they come out too small by 1.9e-5 over 3072 elements, 5.2e-5 over
+/// As [`PROMOTE_ELEMS`], of `fast` on Hopper.
+const HOPPER_PROMOTE_ELEMS: u32 = 3072;
+
+/// Elements of the contraction that a tile sums before it adds to the total.
+pub fn promote(tile: ProductTile) -> u32 {
+    if tile == HOPPER_TILE { HOPPER_PROMOTE_ELEMS } else { PROMOTE_ELEMS }
+}
+
+/// Sums of `fast` are not promoted elsewhere: on positive data they come out too small by 1.9e-5 over 3072 elements, 5.2e-5 over
 /// 8192 and 4.2e-4 over 65 536 (H200, 2026-12-01), which is beyond the bound. Longer ones than this are split.
 const LONGEST_SUM: usize = 16_384;
 /// Into parts of about this length.
@@ -20,6 +28,9 @@ const PART_OF_LONG_SUM: usize = 8_192;
 
 /// Time of one element of the contraction in one tile, in picoseconds, fitted on an H200, 2026-12-01.
 fn pace_ps(tile: ProductTile) -> u64 {
+    if tile == HOPPER_TILE {
+        return 7_300;
+    }
     match (tile.terms, tile.rows, tile.cols) {
         (Terms::Two, ..) => 22_000,
         (Terms::One, 128, 128) => 7_400,
@@ -36,53 +47,42 @@ const SCRATCH_PS_PER_BYTE: u64 = 1;
 /// A product of more tiles than this per program is balanced well enough without splitting.
 const ENOUGH_TILES: usize = 24;
 
-/// Measured best cuts of `fast` for the suite's sizes (E = 1536, N = 3072) on 132 multiprocessors; docs/notes has the
-/// figures. Tokens, rows and columns of the tile, tiles and parts of the split of dX, then of dW.
-const MEASURED: [(usize, u32, u32, [u32; 4]); 8] = [
-    (256, 128, 256, [12, 4, 0, 1]),
-    (586, 128, 256, [30, 2, 0, 1]),
-    (1024, 128, 256, [0, 1, 0, 1]),
-    (2048, 128, 256, [0, 1, 0, 1]),
-    (2164, 128, 256, [0, 1, 0, 1]),
-    (2642, 128, 256, [31, 2, 12, 4]),
-    (4096, 256, 256, [12, 2, 18, 2]),
-    (8192, 256, 256, [0, 1, 18, 4]),
-];
-
-fn measured(problem: &Problem, facts: &Facts, terms: Terms) -> Option<Cut> {
+/// The cut for `fast` on Hopper: the one of least modelled time.
+///
+/// It depends on sizes and requested outputs only: how tensors lie in memory must not change the bits of a result.
+pub fn hopper(problem: &Problem, facts: &Facts) -> Cut {
+    let direct = Direct { hidden: true, weights: true, flat_hidden: true };
+    let none = Cut { tile: HOPPER_TILE, hidden: Split::NONE, weight: Split::NONE };
     let dims = problem.dims;
-    let as_measured = (dims.hidden(), dims.rows()) == (1536, 3072) && facts.multiprocessors == 132;
-    let all = problem.outputs.grad_hidden.is_some() && Requested::all(Write::Overwrite) == overwritten(problem.outputs);
-    if !(as_measured && all && terms == Terms::One && facts.arch == Arch::Sm90) {
-        return None;
+    let cols = dims.hidden().div_ceil(HOPPER_TILE.cols as usize);
+    let pairs = |rows: usize| rows.div_ceil((HOPPER_TILE.rows * HOPPER_TILE.cluster) as usize) * cols;
+    let (hidden, weight) = (pairs(dims.tokens()), pairs(dims.rows()));
+    if hidden + weight > ENOUGH_TILES * programs(facts, HOPPER_TILE) as usize {
+        return none;
     }
-    let (_, rows, cols, [h_tiles, h_parts, w_tiles, w_parts]) =
-        *MEASURED.iter().find(|(tokens, ..)| *tokens == dims.tokens())?;
-    let tile = KERNELS.iter().find_map(|kernel| match kernel {
-        Kernel::Product(tile) if (tile.rows, tile.cols, tile.terms) == (rows, cols, terms) => Some(*tile),
-        _ => None,
-    })?;
-    let split = |tiles, parts| Split { tiles, parts };
-    Some(Cut { tile, hidden: split(h_tiles, h_parts), weight: split(w_tiles, w_parts) })
-}
-
-fn overwritten(outputs: Requested) -> Requested {
-    let overwrite = |write: Option<Write>| write.map(|_| Write::Overwrite);
-    Requested {
-        grad_hidden: overwrite(outputs.grad_hidden),
-        grad_q_weight: overwrite(outputs.grad_q_weight),
-        grad_k_weight: overwrite(outputs.grad_k_weight),
-        grad_v_weight: overwrite(outputs.grad_v_weight),
+    // Two parts of dX are added where they belong and cost little; those of dW go through scratch memory.
+    let halves = |tiles: usize| {
+        let some =
+            (1..=8).map(|eighths| u32::try_from(tiles * eighths / 8).unwrap_or(u32::MAX)).filter(|&tiles| tiles > 0);
+        std::iter::once(Split::NONE).chain(some.map(|tiles| Split { tiles, parts: 2 })).collect::<Vec<_>>()
+    };
+    let mut best = (model_ps(problem, facts, direct, none), none);
+    for hidden in halves(hidden) {
+        for weight in halves(weight) {
+            let cut = Cut { tile: HOPPER_TILE, hidden, weight };
+            let time = model_ps(problem, facts, direct, cut);
+            if time < best.0 {
+                best = (time, cut);
+            }
+        }
     }
+    best.1
 }
 
 /// The cut for a problem: the one of least modelled time among the tiles and splits that won some size when measured.
 ///
 /// It depends on sizes and requested outputs only: how tensors lie in memory must not change the bits of a result.
 pub fn choose(problem: &Problem, facts: &Facts, terms: Terms) -> Cut {
-    if let Some(cut) = measured(problem, facts, terms) {
-        return cut;
-    }
     let direct = Direct { hidden: true, weights: true, flat_hidden: true };
     let mut best: Option<(u64, Cut)> = None;
     for kernel in KERNELS.iter().filter(|kernel| kernel.targets(facts.arch)) {
@@ -151,7 +151,7 @@ fn cuts(problem: &Problem, facts: &Facts, tile: ProductTile) -> Vec<Cut> {
 }
 
 fn model_ps(problem: &Problem, facts: &Facts, direct: Direct, cut: Cut) -> u64 {
-    let schedule = schedule::build(problem, cut, direct, programs(facts, cut.tile));
+    let schedule = schedule::build(problem, cut, direct, programs(facts, cut.tile), promote(cut.tile));
     let product = schedule.longest * pace_ps(cut.tile);
     let scratch = u64::from(schedule.slots) * u64::from(cut.tile.rows * cut.tile.cols) * 4;
     let finish = if schedule.slots > 0 { FINISH_PS + scratch * SCRATCH_PS_PER_BYTE } else { 0 };

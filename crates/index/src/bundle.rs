@@ -110,11 +110,16 @@ impl Bundle {
     /// # Errors
     /// When the run has no identity.
     pub fn name(&self) -> Result<String, ManifestError> {
+        Ok(self.name_with(self.run.digest()?))
+    }
+
+    /// As [`Bundle::name`], where the run's identity is at hand.
+    pub(crate) fn name_with(&self, run: Digest) -> String {
         let Evaluation { observed, implementation, .. } = &self.run.spec.evaluation;
         let day = observed.get(..10).unwrap_or("undated");
         let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
         let implementation: String = implementation.name.chars().map(plain).take(40).collect();
-        Ok(format!("{day}-{implementation}-{}", self.run.digest()?.short()))
+        format!("{day}-{implementation}-{}", run.short())
     }
 
     /// All its files.
@@ -165,7 +170,7 @@ fn figures_text(evaluation: &Evaluation) -> Result<Vec<u8>, ManifestError> {
 fn manifest<S: Spec>(files: &Files, name: &'static str) -> Result<Manifest<S>, BundleError> {
     let wrong = |source: ManifestError| BundleError::Manifest { file: files.path(name), source };
     let text = files.all().get(name).ok_or_else(|| BundleError::refused(files.path(name), "is missing"))?;
-    let manifest = Manifest::parse(text).map_err(wrong)?;
+    let manifest = Manifest::read(text).map_err(wrong)?;
     let canonical = manifest.canonical().map_err(|source| wrong(source.into()))?;
     if canonical != *text {
         return Err(BundleError::refused(files.path(name), "is not its own canonical JSON (RFC 8785)"));

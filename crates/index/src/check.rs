@@ -89,7 +89,7 @@ fn check_run(store: &Store, facts: &RunFacts) -> Result<Vec<String>, StoreError>
     };
     let (verification, bundle) = verify_files(&label, &files, &[]);
     let mut wrong = verification.findings;
-    let computed = bundle.and_then(|bundle| RunFacts::of(&bundle, facts.origin.clone()).ok());
+    let computed = bundle.and_then(|bundle| RunFacts::of_files(&bundle, &files, facts.origin.clone()).ok());
     if computed.is_some_and(|computed| computed != *facts) {
         wrong.push(format!("{}: the stored facts are not those of the bundle", facts.name));
     }

@@ -103,7 +103,7 @@ pub fn submit_files(
         return Err(Refused::Findings { findings: verification.findings });
     };
     let origin = Origin::Submission { submitter: submitter.name().to_owned(), received: received.to_owned() };
-    let facts = RunFacts::of(&bundle, origin)
+    let facts = RunFacts::of_files(&bundle, &files, origin)
         .map_err(|error| Refused::Findings { findings: vec![format!("run.json: {error}")] })?;
     store.write("submission", |writer| {
         for (file, kind, found) in [

@@ -151,6 +151,16 @@ impl<S: Spec> Manifest<S> {
     /// # Errors
     /// Names the field, what was found and what was expected.
     pub fn parse(text: &[u8]) -> Result<Self, ManifestError> {
+        let manifest = Self::read(text)?;
+        manifest.digest()?;
+        Ok(manifest)
+    }
+
+    /// As [`Manifest::parse`], for callers that compute the canonical form themselves: it takes most of the time.
+    ///
+    /// # Errors
+    /// As [`Manifest::parse`], except for a number without a canonical form.
+    pub(crate) fn read(text: &[u8]) -> Result<Self, ManifestError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Envelope {
@@ -171,7 +181,6 @@ impl<S: Spec> Manifest<S> {
             return Err(Invalid { field, ..difference }.into());
         }
         manifest.spec.validate()?;
-        manifest.digest()?;
         Ok(manifest)
     }
 

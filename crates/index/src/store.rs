@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior};
 
 pub use error::StoreError;
 pub(crate) use write::{Added, ManifestKind, Writer};
@@ -171,8 +171,9 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(&failed)?;
     connection.busy_timeout(PATIENCE).map_err(&failed)?;
     let connection = recognised(connection, path)?;
-    let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-                    PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF;";
+    log_ahead(&connection).map_err(&failed)?;
+    let settings = "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA recursive_triggers = ON;
+                    PRAGMA trusted_schema = OFF;";
     connection.execute_batch(settings).map_err(&failed)?;
     Ok(connection)
 }
@@ -180,10 +181,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
 /// Refuses a file that another program or a later version wrote, before anything is changed in it.
 fn recognised(connection: Connection, path: &Path) -> Result<Connection, StoreError> {
     let failed = StoreError::of(path);
-    let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-    let (application, version) = (number("application_id").map_err(&failed)?, number("user_version").map_err(&failed)?);
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(&failed)?;
+    let (application, version, tables) = marks(&connection).map_err(&failed)?;
     let empty = tables == 0 && application == 0 && version == 0;
     if !empty && application != schema::APPLICATION {
         return Err(StoreError::Foreign { path: path.to_owned() });
@@ -193,6 +191,29 @@ fn recognised(connection: Connection, path: &Path) -> Result<Connection, StoreEr
         return Err(StoreError::Version { path: path.to_owned(), found: version, known });
     }
     Ok(connection)
+}
+
+/// Whose file it is, its version and how many tables it has, all of one state: another process may be making it.
+fn marks(connection: &Connection) -> rusqlite::Result<(i32, i32, i64)> {
+    let transaction = connection.unchecked_transaction()?;
+    let number = |pragma: &str| transaction.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    let tables = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok((number("application_id")?, number("user_version")?, tables))
+}
+
+/// Turns the write-ahead log on. SQLite does not wait for others here, so this does.
+fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let mut left = PATIENCE;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && !left.is_zero() => {
+                std::thread::sleep(PAUSE);
+                left = left.saturating_sub(PAUSE);
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Brings the schema to this program's version, a step at a time, all in one transaction.

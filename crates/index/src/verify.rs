@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::bundle::{self, Bundle, BundleError, FIGURES, Files, SOLUTION};
+use crate::bundle::{self, Bundle, BundleError, FIGURES, Files, RUN, SOLUTION};
 use crate::environment::Environment;
 use crate::figures::Figures;
 use crate::identity::Digest;
@@ -59,7 +59,8 @@ pub fn verify_files(folder: &Path, files: &Files, altered: &[BundleError]) -> (V
         findings.push(format!("{}: {error}", folder.display()));
     }
     let verification = Verification {
-        run: bundle.run.digest().ok(),
+        // The file was just found to be the canonical JSON of the run.
+        run: files.all().get(RUN).map(|text| Digest::of(text)),
         standing: findings.is_empty().then(|| Standing::of(&bundle)),
         figures: Some(Figures::of(&bundle.run.spec.evaluation)),
         ..unreadable(findings)
@@ -98,7 +99,9 @@ fn hold_together(
         find("run.json", what);
     }
     // A folder may be called anything, but not by the digits of another run.
-    let (expected, found) = (bundle.name()?, folder.file_name().and_then(|name| name.to_str()).unwrap_or_default());
+    let id = files.all().get(RUN).map_or_else(|| bundle.run.digest(), |text| Ok(Digest::of(text)))?;
+    let (expected, found) =
+        (bundle.name_with(id), folder.file_name().and_then(|name| name.to_str()).unwrap_or_default());
     let digits = |name: &str| name.rsplit_once('-').map_or(name, |(_, digits)| digits).to_owned();
     let is_short_digest = |text: &str| text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_short_digest(&digits(found)) && digits(found) != digits(&expected) {

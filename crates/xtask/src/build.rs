@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail, ensure};
-use qkv_rope_cuda::kernel::{Arch, Hints, KERNELS, Kernel};
+use qkv_rope_cuda::archive::Archive;
+use qkv_rope_cuda::kernel::{Arch, Hints, KERNELS, Kernel, Source};
 use sha2::{Digest, Sha256};
 
 use crate::archive;
@@ -14,26 +15,56 @@ use crate::cubin;
 use crate::lock::{Entry, Lock};
 use crate::toolchain::Toolchain;
 
+/// What is wanted of the compiled kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Archives and lock file.
+    Write,
+    /// A comparison with those that are there.
+    Check,
+    /// Archives of kernels that are instrumented for memcheck; the lock file stays, so that they cannot pass for others.
+    Instrument,
+}
+
+impl Mode {
+    pub(crate) fn of(check: bool, instrument: bool) -> Self {
+        match (check, instrument) {
+            (true, _) => Self::Check,
+            (false, true) => Self::Instrument,
+            (false, false) => Self::Write,
+        }
+    }
+}
+
 struct Compiler<'a> {
     tools: &'a Toolchain,
     frontend: PathBuf,
     work: PathBuf,
+    /// Whether tiles in the embedded archive are those of these sources.
+    keep: bool,
+    instrument: bool,
 }
 
-/// Compiles the rows of `archs`; writes archives and lock file, or compares with them when `check` is set.
-pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usize, check: bool) -> Result<()> {
+/// Compiles the rows of `archs`; writes or compares as `mode` says. Kernels made of tiles take minutes: those that the
+/// lock file says are of these sources are kept where they are only to be written.
+pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usize, mode: Mode) -> Result<()> {
     let work = tempdir(root)?;
-    let compiler = Compiler { tools, frontend: tools.frontend(root)?, work };
     let folder = root.join("crates/cuda/cubins");
     std::fs::create_dir_all(&folder)?;
     let lock_path = folder.join("cubins.lock");
     let committed = Lock::read(&lock_path)?;
     let mut made = Lock {
         source: source_digest(root)?,
+        ptx: ptx_digest(),
         cutile: cutile_version(root)?,
         tileiras: tools.assembler_version()?,
         cubins: BTreeMap::new(),
     };
+    let same_tiles =
+        (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
+    let keep = same_tiles && mode == Mode::Write;
+    let frontend = if keep { PathBuf::new() } else { tools.frontend(root)? };
+    let compiler = Compiler { tools, frontend, work, keep, instrument: mode == Mode::Instrument };
     let mut spilled = Vec::new();
     for &arch in archs {
         let rows = compiler.all(arch, jobs)?;
@@ -47,14 +78,17 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
             entries.insert(kernel.to_string(), entry);
         }
         made.cubins.insert(arch.name().to_owned(), entries);
-        if !check {
+        if mode == Mode::Instrument || mode == Mode::Write && spilled.is_empty() {
             let named: Vec<_> = rows.into_iter().map(|(kernel, cubin)| (kernel.to_string(), cubin)).collect();
             let bytes = archive::write(&folder.join(format!("{arch}.zst")), &named)?;
             report(&format!("{arch}: {} cubins, {bytes} bytes packed", named.len()));
         }
     }
+    if mode == Mode::Instrument {
+        return Ok(());
+    }
     ensure!(spilled.is_empty(), "registers are spilled where the table says they must not be:\n{}", spilled.join("\n"));
-    if check {
+    if mode == Mode::Check {
         return compare(&committed, &made);
     }
     for (arch, entries) in committed.cubins {
@@ -65,6 +99,7 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
 
 impl Compiler<'_> {
     fn all(&self, arch: Arch, jobs: usize) -> Result<Vec<(Kernel, Vec<u8>)>> {
+        let embedded = Archive::of(arch)?;
         let queue = Mutex::new(KERNELS.iter().copied().filter(|kernel| kernel.targets(arch)).collect::<Vec<_>>());
         let done = Mutex::new(Vec::new());
         let next = || queue.lock().map(|mut queue| queue.pop()).ok().flatten();
@@ -72,7 +107,13 @@ impl Compiler<'_> {
             for _ in 0..jobs.max(1) {
                 scope.spawn(|| {
                     while let Some(kernel) = next() {
-                        let result = self.one(kernel, arch).with_context(|| format!("{kernel} for {arch}"));
+                        let kept = embedded.get(&kernel.to_string()).filter(|_| self.keep);
+                        let result = match (kernel.ptx(), kept) {
+                            (Some(ptx), _) => self.ptx(kernel, &ptx),
+                            (None, Some(cubin)) => Ok(cubin.to_vec()),
+                            (None, None) => self.tiles(kernel, arch),
+                        };
+                        let result = result.with_context(|| format!("{kernel} for {arch}"));
                         if let Ok(mut done) = done.lock() {
                             done.push((kernel, result));
                         }
@@ -85,7 +126,17 @@ impl Compiler<'_> {
         done.into_iter().map(|(kernel, result)| Ok((kernel, result?))).collect()
     }
 
-    fn one(&self, kernel: Kernel, arch: Arch) -> Result<Vec<u8>> {
+    fn ptx(&self, kernel: Kernel, ptx: &str) -> Result<Vec<u8>> {
+        let text = self.work.join(format!("{kernel}.ptx"));
+        let cubin = self.work.join(format!("{kernel}.cubin"));
+        std::fs::write(&text, ptx)?;
+        let mut assembler = Command::new(self.tools.ptx_assembler());
+        assembler.args(["-arch=sm_90a", "-O3"]).arg(&text).arg("-o").arg(&cubin);
+        quietly(&mut assembler)?;
+        std::fs::read(&cubin).context("the assembler wrote no cubin")
+    }
+
+    fn tiles(&self, kernel: Kernel, arch: Arch) -> Result<Vec<u8>> {
         let bytecode = self.work.join(format!("{kernel}-{arch}.bc"));
         let cubin = self.work.join(format!("{kernel}-{arch}.cubin"));
         let constants: Vec<_> = kernel.constants().iter().map(u32::to_string).collect();
@@ -95,7 +146,11 @@ impl Compiler<'_> {
         frontend.arg(&bytecode);
         quietly(&mut frontend)?;
         let mut assembler = Command::new(self.tools.assembler());
-        assembler.args(["--gpu-name", arch.name(), "-O3"]).arg(&bytecode).arg("-o").arg(&cubin);
+        assembler.args(["--gpu-name", arch.name(), "-O3"]);
+        if self.instrument {
+            assembler.arg("--sanitize=memcheck");
+        }
+        assembler.arg(&bytecode).arg("-o").arg(&cubin);
         quietly(&mut assembler)?;
         std::fs::read(&cubin).context("the assembler wrote no cubin")
     }
@@ -120,6 +175,7 @@ fn compare(committed: &Lock, made: &Lock) -> Result<()> {
     let mut differences = Vec::new();
     let heads = [
         ("source", &committed.source, &made.source),
+        ("ptx", &committed.ptx, &made.ptx),
         ("cutile", &committed.cutile, &made.cutile),
         ("tileiras", &committed.tileiras, &made.tileiras),
     ];
@@ -157,10 +213,21 @@ fn source_digest(root: &Path) -> Result<String> {
         digest.update(format!("{name} {}\n", text.len()));
         digest.update(text);
     }
-    for kernel in KERNELS {
+    for kernel in KERNELS.iter().filter(|kernel| kernel.source() == Source::Tiles) {
         digest.update(format!("{kernel} {:?} {:?}\n", kernel.constants(), kernel.hints()));
     }
     Ok(hex(&digest.finalize()))
+}
+
+/// Of the text of all kernels that are PTX.
+fn ptx_digest() -> String {
+    let mut digest = Sha256::new();
+    for kernel in KERNELS {
+        if let Some(ptx) = kernel.ptx() {
+            digest.update(format!("{kernel} {}\n{ptx}", ptx.len()));
+        }
+    }
+    hex(&digest.finalize())
 }
 
 fn cutile_version(root: &Path) -> Result<String> {
@@ -187,8 +254,6 @@ fn report(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use qkv_rope_cuda::archive::Archive;
-
     use super::*;
 
     /// What can be checked without the compiler: the cubins that the library embeds are those of the lock file, which is
@@ -198,6 +263,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let lock = Lock::read(&root.join("crates/cuda/cubins/cubins.lock")).expect("a readable lock file");
         assert_eq!(lock.source, source_digest(&root).expect("readable sources"), "run `cargo xtask kernels`");
+        assert_eq!(lock.ptx, ptx_digest(), "run `cargo xtask kernels`");
         assert_eq!(lock.cutile, cutile_version(&root).expect("a pinned version"));
         for arch in Arch::ALL {
             let archive = Archive::of(arch).expect("an embedded archive");

@@ -11,11 +11,14 @@ use crate::cubin::Resources;
 /// `crates/cuda/cubins/cubins.lock`.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lock {
-    /// SHA-256 of the kernels' sources and of the table of rows.
+    /// SHA-256 of the sources of the kernels that are made of tiles, and of their rows in the table.
     pub(crate) source: String,
+    /// SHA-256 of the kernels that are PTX.
+    #[serde(default)]
+    pub(crate) ptx: String,
     /// Version of the crate that the kernels are written with.
     pub(crate) cutile: String,
-    /// Version of the assembler.
+    /// Version of the assemblers.
     pub(crate) tileiras: String,
     /// By architecture, then by row.
     pub(crate) cubins: BTreeMap<String, BTreeMap<String, Entry>>,

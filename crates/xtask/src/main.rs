@@ -26,6 +26,9 @@ enum Chore {
         /// Compile and compare with what is committed, writing nothing.
         #[arg(long)]
         check: bool,
+        /// Instrument kernels made of tiles for compute-sanitizer's memcheck: to be built against, never to be committed.
+        #[arg(long, conflicts_with = "check")]
+        instrument: bool,
         /// Only these architectures (`sm_90`); all by default.
         #[arg(long = "arch", value_parser = parse_arch)]
         archs: Vec<Arch>,
@@ -47,9 +50,10 @@ fn parse_arch(name: &str) -> Result<Arch, String> {
 
 fn main() -> Result<()> {
     let Args { chore } = Args::parse();
-    let Chore::Kernels { check, archs, toolchain, jobs } = chore;
+    let Chore::Kernels { check, instrument, archs, toolchain, jobs } = chore;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let archs = if archs.is_empty() { Arch::ALL.to_vec() } else { archs };
     let tools = toolchain::Toolchain::install(&root.join(toolchain))?;
-    build::kernels(&root, &tools, &archs, jobs, check)
+    let mode = build::Mode::of(check, instrument);
+    build::kernels(&root, &tools, &archs, jobs, mode)
 }

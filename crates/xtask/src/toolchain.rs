@@ -72,6 +72,11 @@ impl Toolchain {
         self.cuda().join("bin/tileiras")
     }
 
+    /// The assembler of PTX.
+    pub(crate) fn ptx_assembler(&self) -> PathBuf {
+        self.cuda().join("bin/ptxas")
+    }
+
     /// Makes a command find the toolchain.
     pub(crate) fn set_env(&self, command: &mut Command) {
         command

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use kernelproof_eval::check::{CheckOptions, Depth, check, silent};
 use qkv_rope_cuda::{CudaBackend, Gpu};
-use qkv_rope_op::{Dims, OwnedInputs, Pairing, Precision, Problem, Recipe, Requested, SUITE, Write};
+use qkv_rope_op::{Dims, OwnedInputs, Pairing, Precision, Problem, Recipe, Requested, SUITE, Tensor, Write};
 use rand::{Rng, RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
@@ -35,7 +35,29 @@ pub(crate) fn all(gpu: &Arc<Gpu>, random: usize) -> Result<usize> {
         failed += one(gpu, "longest", with(longest, precision), Recipe::Benchmark, Depth::Sampled { seed: SEED })?;
         failed += one(gpu, "longest", with(longest, precision), Recipe::Positive, Depth::Sampled { seed: SEED })?;
     }
-    Ok(failed + self::random(gpu, random)?)
+    Ok(failed + outliers(gpu)? + self::random(gpu, random)?)
+}
+
+/// One element, or one token, far larger than what a sample of the tensor shows.
+fn outliers(gpu: &Arc<Gpu>) -> Result<usize> {
+    let dims = Dims::new(2, 293, 1536, 24, 4, 96)?;
+    let places = [
+        (Tensor::QWeight, 12_345..12_346, 4096.0),
+        (Tensor::VWeight, 100_000..100_001, 1e6),
+        (Tensor::HiddenStates, 3 * 1536..4 * 1536, 1e5),
+        (Tensor::GradKey, 97 * 96..98 * 96, 1e7),
+    ];
+    let mut failed = 0;
+    for precision in MODES {
+        for (tensor, range, factor) in places.clone() {
+            let mut inputs = OwnedInputs::generate(dims, Recipe::Benchmark, SEED);
+            let elements = inputs.tensor_mut(tensor).and_then(|elements| elements.get_mut(range));
+            elements.into_iter().flatten().for_each(|element| *element *= factor);
+            let name = format!("outlier in {tensor}");
+            failed += compare(gpu, &name, with(dims, precision), &inputs, Recipe::Benchmark, Depth::Full)?;
+        }
+    }
+    Ok(failed)
 }
 
 /// Tensors of more than 2^31 elements, and more batches than a grid dimension has room for.
@@ -98,6 +120,17 @@ fn draw_outputs(rng: &mut impl Rng) -> Requested {
 
 fn one(gpu: &Arc<Gpu>, name: &str, problem: Problem, recipe: Recipe, depth: Depth) -> Result<usize> {
     let inputs = OwnedInputs::generate(problem.dims, recipe, SEED);
+    compare(gpu, name, problem, &inputs, recipe, depth)
+}
+
+fn compare(
+    gpu: &Arc<Gpu>,
+    name: &str,
+    problem: Problem,
+    inputs: &OwnedInputs,
+    recipe: Recipe,
+    depth: Depth,
+) -> Result<usize> {
     let backend = CudaBackend::on(gpu);
     let options = CheckOptions { depth, exact: recipe == Recipe::Exact, start_seed: 7 };
     let report = check(&backend, &problem, &inputs.views(), options, &silent)?;

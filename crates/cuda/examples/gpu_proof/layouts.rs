@@ -31,6 +31,36 @@ pub(crate) fn all(gpu: &Arc<Gpu>, runs: usize) -> Result<usize> {
             failed += arrangements(gpu, &problem)?;
         }
     }
+    Ok(failed + streams(gpu)?)
+}
+
+/// Streams that work at the same time, and calls of each in flight together.
+const STREAMS: usize = 4;
+const CALLS_IN_FLIGHT: usize = 8;
+
+/// One executor, several streams, each with a workspace of its own: as if they were alone.
+fn streams(gpu: &Arc<Gpu>) -> Result<usize> {
+    let mut failed = 0;
+    for precision in [Precision::Fast, Precision::Split] {
+        let problem = Problem { precision, ..Problem::new(Dims::new(2, 293, 1536, 24, 4, 96)?) };
+        let executor = Arc::new(Executor::new(gpu, &problem, Layout::DENSE)?);
+        let mut calls = Vec::new();
+        for seed in 0..STREAMS {
+            let inputs = OwnedInputs::generate(problem.dims, Recipe::Benchmark, seed as u64);
+            let stream = gpu.context().new_stream()?;
+            calls.push(Call::on(&stream, Some(executor.clone()), gpu, &problem, &inputs.views(), 0)?);
+        }
+        let alone = calls.iter_mut().map(Call::run).collect::<Result<Vec<_>>>()?;
+        for _ in 0..CALLS_IN_FLIGHT {
+            for call in &calls {
+                call.enqueue()?;
+            }
+        }
+        let together = calls.iter().map(Call::bits).collect::<Result<Vec<_>>>()?;
+        let different = alone.iter().zip(&together).filter(|(alone, together)| alone != together).count();
+        emit(&json!({ "streams": STREAMS, "problem": problem, "different": different }));
+        failed += different;
+    }
     Ok(failed)
 }
 
@@ -76,7 +106,7 @@ fn arrangements(gpu: &Arc<Gpu>, problem: &Problem) -> Result<usize> {
 /// A prepared call on tensors that lie on the GPU as they do on the host.
 struct Call {
     stream: Arc<CudaStream>,
-    executor: Executor,
+    executor: Arc<Executor>,
     problem: Problem,
     inputs: Inputs<'static>,
     outputs: Vec<CudaSlice<f32>>,
@@ -87,7 +117,19 @@ struct Call {
 
 impl Call {
     fn new(gpu: &Arc<Gpu>, problem: &Problem, inputs: &Inputs<'_>, out_offset: usize) -> Result<Self> {
-        let stream = gpu.context().default_stream();
+        Self::on(&gpu.context().default_stream(), None, gpu, problem, inputs, out_offset)
+    }
+
+    /// On a stream, with an executor that others use too, if there is one.
+    fn on(
+        stream: &Arc<CudaStream>,
+        executor: Option<Arc<Executor>>,
+        gpu: &Arc<Gpu>,
+        problem: &Problem,
+        inputs: &Inputs<'_>,
+        out_offset: usize,
+    ) -> Result<Self> {
+        let stream = stream.clone();
         let mut memory = Vec::new();
         let on_gpu = Inputs {
             grad_query: move_view(&stream, &inputs.grad_query, &mut memory)?,
@@ -107,7 +149,10 @@ impl Call {
             .map(|rows| stream.clone_htod(&vec![f32::NAN; rows * dims.hidden() + out_offset]))
             .collect::<Result<Vec<_>, _>>()?;
         let layout = Layout::of(&on_gpu, &mut views(problem, &stream, &outputs, out_offset)?);
-        let executor = Executor::new(gpu, problem, layout)?;
+        let executor = match executor {
+            Some(executor) => executor,
+            None => Arc::new(Executor::new(gpu, problem, layout)?),
+        };
         let workspace = stream.alloc_zeros::<u8>(usize::try_from(executor.workspace_bytes())?)?;
         Ok(Self {
             stream,
@@ -127,11 +172,19 @@ impl Call {
             let poison = vec![f32::NAN; output.len()];
             self.stream.memcpy_htod(&poison, output)?;
         }
+        self.enqueue()?;
+        self.bits()
+    }
+
+    fn enqueue(&self) -> Result<()> {
         let (address, _) = self.workspace.device_ptr(&self.stream);
         let workspace = WorkspacePtr { address, bytes: self.workspace.len() as u64 };
         let mut outputs = views(&self.problem, &self.stream, &self.outputs, self.out_offset)?;
-        // SAFETY: all memory is this call's own and lives until the copies below have waited for the stream.
-        unsafe { self.executor.enqueue(&self.inputs, &mut outputs, workspace, self.stream.cu_stream()) }?;
+        // SAFETY: all memory is this call's own and lives until `bits` has waited for the stream.
+        Ok(unsafe { self.executor.enqueue(&self.inputs, &mut outputs, workspace, self.stream.cu_stream()) }?)
+    }
+
+    fn bits(&self) -> Result<Vec<u32>> {
         self.stream.synchronize()?;
         let mut bits = Vec::new();
         for output in &self.outputs {

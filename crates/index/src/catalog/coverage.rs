@@ -98,7 +98,7 @@ fn devices(catalog: &Catalog, operation: &OperationEntry, cells: &[CoverageCell]
                 0 => "nobody has a figure for it".to_owned(),
                 rows => format!("other sources report {rows} figures for it; none comes with samples or a source"),
             },
-            command: "kernelproof eval --device cuda --all -o records/runs".to_owned(),
+            command: "kernelproof eval --solution SOLUTION --device cuda --all -o records/runs".to_owned(),
             title: format!("No run on {device}"),
         }
     };
@@ -112,7 +112,7 @@ fn modes(operation: &OperationEntry, cells: &[CoverageCell]) -> Vec<Challenge> {
     let challenge = |mode: &str| Challenge {
         title: format!("No run in mode {mode}"),
         why: "the suite has bounds for it, and no run that ranks".to_owned(),
-        command: format!("kernelproof eval --precision {mode} --all -o records/runs"),
+        command: format!("kernelproof eval --solution SOLUTION --precision {mode} --all -o records/runs"),
     };
     open.map(challenge).collect()
 }

@@ -49,5 +49,5 @@ pub enum DocumentError {
 pub fn evaluation(documents: &dyn Documents, run: &Digest) -> Result<Option<Evaluation>, DocumentError> {
     let Some(text) = documents.file(run, RUN)? else { return Ok(None) };
     let wrong = |source| DocumentError::Manifest { run: *run, file: RUN.to_owned(), source: Box::new(source) };
-    Ok(Some(Manifest::<Run>::parse(&text).map_err(wrong)?.spec.evaluation))
+    Ok(Some(Manifest::<Run>::read(&text).map_err(wrong)?.spec.evaluation))
 }

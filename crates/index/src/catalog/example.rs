@@ -31,37 +31,40 @@ impl Catalog {
 
     /// The same, and the files of its bundles.
     pub fn example_with_documents() -> (Self, ExampleDocuments) {
-        let bundles = bundles();
-        let mut facts = Facts { generation: 1, ..Facts::default() };
-        let mut documents = ExampleDocuments::default();
-        for (index, bundle) in bundles.iter().enumerate() {
-            let origin = match index {
-                2 => {
-                    Origin::Submission { submitter: "someone".to_owned(), received: "2026-01-05T00:00:00Z".to_owned() }
-                }
-                _ => Origin::Records,
-            };
-            let run = RunFacts::of(bundle, origin).expect("the example is consistent");
-            let files = bundle.files().expect("the example is consistent").all().clone();
-            documents.0.insert(run.id, files);
-            facts.operations = vec![(run.operation, bundle.operation.clone())];
-            facts.suites = vec![(run.suite, bundle.suite.clone())];
-            facts.runs.push(run);
-        }
-        let retracted = facts.runs[5].id;
-        facts.corrections = vec![identified(Correction {
-            target: retracted,
-            action: Action::Retract,
-            reason: "a neighbour used the same core <b>".to_owned(),
-            decided: "2026-01-20T00:00:00Z".to_owned(),
-        })];
-        let operation = facts.runs[0].operation;
-        facts.externals =
-            [("Someone", "81.9µs", 81_900.0, Some("2026-01-10")), ("Someone else", "82.0µs", 82_000.0, None)]
-                .map(|(name, text, value, observed)| identified(external(operation, name, text, value, observed)))
-                .to_vec();
+        let (facts, documents) = example_facts();
         (Self::build(facts), documents)
     }
+}
+
+/// What the example is built from.
+pub(super) fn example_facts() -> (Facts, ExampleDocuments) {
+    let bundles = bundles();
+    let mut facts = Facts { generation: 1, ..Facts::default() };
+    let mut documents = ExampleDocuments::default();
+    for (index, bundle) in bundles.iter().enumerate() {
+        let origin = match index {
+            2 => Origin::Submission { submitter: "someone".to_owned(), received: "2026-01-05T00:00:00Z".to_owned() },
+            _ => Origin::Records,
+        };
+        let run = RunFacts::of(bundle, origin).expect("the example is consistent");
+        let files = bundle.files().expect("the example is consistent").all().clone();
+        documents.0.insert(run.id, files);
+        facts.operations = vec![(run.operation, bundle.operation.clone())];
+        facts.suites = vec![(run.suite, bundle.suite.clone())];
+        facts.runs.push(run);
+    }
+    let retracted = facts.runs[5].id;
+    facts.corrections = vec![identified(Correction {
+        target: retracted,
+        action: Action::Retract,
+        reason: "a neighbour used the same core <b>".to_owned(),
+        decided: "2026-01-20T00:00:00Z".to_owned(),
+    })];
+    let operation = facts.runs[0].operation;
+    facts.externals = [("Someone", "81.9µs", 81_900.0, Some("2026-01-10")), ("Someone else", "82.0µs", 82_000.0, None)]
+        .map(|(name, text, value, observed)| identified(external(operation, name, text, value, observed)))
+        .to_vec();
+    (facts, documents)
 }
 
 fn bundles() -> Vec<Bundle> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kernelproof_eval::check::Agreement;
 use kernelproof_eval::evaluation::{self, Aggregates, CaseResult, Evaluation, Headroom, Status};
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, Files, RUN};
 use crate::identity::Digest;
 use crate::manifest::ManifestError;
 use crate::trust::Standing;
@@ -19,6 +19,14 @@ impl RunFacts {
     /// # Errors
     /// When something in it has no identity, which verification rules out.
     pub fn of(bundle: &Bundle, origin: Origin) -> Result<Self, ManifestError> {
+        Self::of_files(bundle, &bundle.files()?, origin)
+    }
+
+    /// As [`RunFacts::of`], where the bundle's files are at hand. They must be those of the bundle.
+    ///
+    /// # Errors
+    /// As [`RunFacts::of`].
+    pub(crate) fn of_files(bundle: &Bundle, files: &Files, origin: Origin) -> Result<Self, ManifestError> {
         let run = &bundle.run.spec;
         let evaluation = &run.evaluation;
         let axes: BTreeMap<&str, &BTreeMap<String, u64>> =
@@ -26,11 +34,12 @@ impl RunFacts {
         let axes_of = |case: &CaseResult| axes.get(case.name.as_str()).map(|axes| (*axes).clone()).unwrap_or_default();
         let cases: Vec<CaseFacts> =
             evaluation.cases.iter().map(|case| CaseFacts::of(evaluation, case, axes_of(case))).collect();
-        let files = bundle.files()?;
+        // A manifest's file is its canonical JSON, so the digest of the file is its identity.
+        let id = files.all().get(RUN).map_or_else(|| bundle.run.digest(), |text| Ok(Digest::of(text)))?;
         let file = |text: &Vec<u8>| FileFacts { digest: Digest::of(text), size_bytes: text.len() as u64 };
         Ok(Self {
-            id: bundle.run.digest()?,
-            name: bundle.name()?,
+            id,
+            name: bundle.name_with(id),
             origin,
             operation: run.operation,
             suite: run.suite,

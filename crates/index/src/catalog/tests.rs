@@ -45,3 +45,19 @@ fn testing_recipe(failed: bool) -> crate::testing::generate::Recipe {
     let failed = failed.then_some((3, kernelproof_eval::evaluation::Status::TimedOut));
     crate::testing::generate::Recipe { failed, ..Default::default() }
 }
+
+#[test]
+fn the_order_of_facts_does_not_show() {
+    let (facts, _) = super::example::example_facts();
+    let expected = Catalog::build(facts.clone());
+    for turn in 0..4 {
+        let mut other = facts.clone();
+        other.runs.rotate_left(3 * turn);
+        other.runs.reverse();
+        other.externals.reverse();
+        // What is listed twice is there once.
+        other.runs.push(other.runs[turn].clone());
+        other.corrections.push(other.corrections[0].clone());
+        assert_eq!(Catalog::build(other), expected);
+    }
+}

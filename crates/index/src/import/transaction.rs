@@ -132,7 +132,7 @@ impl<'a> Import<'a> {
         let (verification, bundle) = verify_files(label, files, altered);
         self.problems.extend(verification.findings.iter().cloned());
         let Some(bundle) = bundle.filter(|_| verification.findings.is_empty()) else { return Ok(()) };
-        match RunFacts::of(&bundle, origin.clone()) {
+        match RunFacts::of_files(&bundle, files, origin.clone()) {
             Ok(facts) => {
                 self.definitions_of(&bundle)?;
                 self.report.runs.add(self.writer.run(&facts, files.all())?);

@@ -67,6 +67,8 @@ pub(super) fn unpack(archive: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, Archiv
         }
         let parts: Vec<&str> = path
             .components()
+            // `tar -C folder .` names its files so.
+            .filter(|part| *part != Component::CurDir)
             .map(|part| match part {
                 Component::Normal(name) => name.to_str().ok_or_else(|| refuse("is not UTF-8")),
                 _ => Err(refuse("leads out of the archive")),

@@ -129,7 +129,7 @@ pub(crate) fn computed(connection: &Connection, path: &Path, run: &Digest) -> Re
     let what = || format!("run {run}");
     let files = Files::new(files(connection, path, run)?);
     let bundle = Bundle::parse(&files).map_err(|error| StoreError::altered(path, what(), error.with_cause()))?;
-    RunFacts::of(&bundle, Origin::Records).map_err(|error| StoreError::altered(path, what(), error))
+    RunFacts::of_files(&bundle, &files, Origin::Records).map_err(|error| StoreError::altered(path, what(), error))
 }
 
 pub(crate) fn file_digests(

@@ -104,12 +104,13 @@ pub fn fill(store: &Store, runs: usize, progress: &mut dyn FnMut(usize)) -> Resu
 
 fn add(writer: &Writer<'_>, bundle: &Bundle, path: &Path) -> Result<(), StoreError> {
     let made_up = |error: ManifestError| StoreError::altered(path, "a made-up run", error);
-    let facts = RunFacts::of(bundle, crate::catalog::Origin::Records).map_err(made_up)?;
+    let files = bundle.files().map_err(made_up)?;
+    let facts = RunFacts::of_files(bundle, &files, crate::catalog::Origin::Records).map_err(made_up)?;
     if !writer.has_manifest(ManifestKind::Operation, &facts.operation)? {
         writer.manifest(ManifestKind::Operation, &bundle.operation)?;
         writer.manifest(ManifestKind::Suite, &bundle.suite)?;
     }
-    writer.run(&facts, bundle.files().map_err(made_up)?.all())?;
+    writer.run(&facts, files.all())?;
     writer.committed(&facts.id).map(drop)
 }
 

@@ -202,3 +202,22 @@ fn an_altered_blob_and_altered_facts_are_found() {
     assert_finds(&findings.wrong, "blob sha256:");
     assert!(place.store().file(&run, "run.json").is_err());
 }
+
+#[test]
+fn readers_see_all_runs_while_the_index_is_rebuilt() {
+    let place = Place::new();
+    for day in 1..7 {
+        place.add(&recipe("one", day, 30_000.0));
+    }
+    place.import();
+    let reader = place.store();
+    std::thread::scope(|scope| {
+        let rebuild = scope.spawn(|| place.try_import(Mode::Rebuild).expect("all is right"));
+        let mut looks = 0;
+        while !rebuild.is_finished() || looks == 0 {
+            assert_eq!(reader.catalog().expect("it is readable").runs().len(), 6);
+            looks += 1;
+        }
+    });
+    assert_eq!(reader.generation().expect("it is readable"), 2);
+}

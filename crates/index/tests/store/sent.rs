@@ -196,6 +196,23 @@ fn paths_that_lead_elsewhere_are_refused() {
     assert!(refused(&tar(&[("run.json", Regular, b"{}")])).contains("it has no SHA256SUMS"));
 }
 
+/// Archives as `tar -C folder .` and `tar folder` make them.
+#[test]
+fn archives_of_any_tar_program_are_read() {
+    let files = bundle(&recipe("one", 1, 30_000.0)).files().expect("it is plain data");
+    let sums = files.sums();
+    for folder in ["./", "2026-01-01-one/", ""] {
+        let place = place();
+        let all = files.all().iter().map(|(name, text)| (format!("{folder}{name}"), text.as_slice()));
+        let all: Vec<_> = all.chain([(format!("{folder}SHA256SUMS"), sums.as_bytes())]).collect();
+        let folders = [(folder, tar::EntryType::Directory, &b""[..])].into_iter().filter(|_| !folder.is_empty());
+        let entries = all.iter().map(|(name, text)| (name.as_str(), tar::EntryType::Regular, *text));
+        let archive = tar(&folders.chain(entries).collect::<Vec<_>>());
+        let accepted = submit(&place.store(), &ada(), &archive, RECEIVED);
+        assert!(!accepted.unwrap_or_else(|error| panic!("{folder}: {error}")).already);
+    }
+}
+
 #[test]
 fn sizes_that_lie_or_are_too_large_are_refused() {
     let mut lying = tar(&[("run.json", tar::EntryType::Regular, b"{}")]);

@@ -1,11 +1,15 @@
 //! What one call does: kernels, grids, arguments by name, workspace. Pure: it holds no address and needs no GPU.
 
+mod hopper;
+
 use qkv_rope_op::{Cost, Dims, Pairing, Precision, Problem, Tensor, Write};
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::facts::Facts;
-use crate::kernel::{Access, KERNELS, Kernel, PREP_ANY_TOKENS, PrepShape, ProductTile, Terms, WEIGHT_ROWS};
+use crate::kernel::{
+    Access, HOPPER_TILE, KERNELS, Kernel, PREP_ANY_TOKENS, PrepShape, ProductTile, Terms, WEIGHT_ROWS,
+};
 use crate::schedule::{self, Cut, Direct, HEADER_WORDS, Schedule};
 use crate::tune;
 
@@ -70,8 +74,27 @@ pub enum Arg {
     Stride(Tensor, usize),
     /// Stride of a dimension as 64 bits.
     WideStride(Tensor, usize),
-    /// Stride between tokens of grad_hidden, 32 bits.
+    /// An integer of 32 bits.
     Int(i32),
+    /// A tensor map, by value.
+    Map(MapSpec),
+}
+
+/// A matrix of fp16 in the workspace and the boxes that are copied from it, in rows of 128 swizzled bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MapSpec {
+    /// Byte offset in the workspace.
+    pub at: u64,
+    /// Rows of the matrix.
+    pub rows: u64,
+    /// Elements of a row.
+    pub cols: u64,
+    /// Bytes from row to row.
+    pub pitch_bytes: u64,
+    /// Rows of a box.
+    pub box_rows: u32,
+    /// Elements of a box's row.
+    pub box_cols: u32,
 }
 
 /// One kernel launch.
@@ -79,11 +102,23 @@ pub enum Arg {
 pub struct Launch {
     /// The kernel.
     pub kernel: Kernel,
-    /// Thread blocks, or clusters of them.
+    /// Thread blocks; of kernels made of tiles, clusters of them.
     pub grid: u32,
+    /// Threads per block; 1 for kernels made of tiles, whose cubins say how many they need.
+    pub threads: u32,
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// Whether it may start before the launch before it has ended: it waits for that itself.
+    pub early: bool,
     /// Arguments in order.
     #[serde(skip)]
     pub args: Vec<Arg>,
+}
+
+impl Launch {
+    fn of(kernel: Kernel, grid: u32, args: Vec<Arg>) -> Self {
+        Self { kernel, grid, threads: 1, shared_bytes: 0, early: false, args }
+    }
 }
 
 /// Sizes and offsets of the workspace, in bytes.
@@ -132,8 +167,9 @@ pub struct GpuPlan {
 /// [`Error::Refused`] when the GPU backend cannot run the problem.
 pub fn plan(problem: &Problem, facts: &Facts, layout: Layout) -> Result<GpuPlan, Error> {
     let terms = terms(problem)?;
-    let cut = tune::choose(problem, facts, terms);
-    let choice = Choice { prep: tune::prep(problem, terms), cut, promote: tune::PROMOTE_ELEMS };
+    let cut =
+        if hopper::serves(facts, terms) { tune::hopper(problem, facts) } else { tune::choose(problem, facts, terms) };
+    let choice = Choice { prep: tune::prep(problem, terms), cut, promote: tune::promote(cut.tile) };
     plan_choice(problem, facts, layout, choice)
 }
 
@@ -144,7 +180,7 @@ pub struct Choice {
     pub prep: PrepShape,
     /// How the products are cut up.
     pub cut: Cut,
-    /// Elements of the contraction that are summed before the sum is added to the total, in `split`.
+    /// Elements of the contraction that are summed before the sum is added to the total, in `split` and on Hopper.
     pub promote: u32,
 }
 
@@ -155,10 +191,14 @@ pub struct Choice {
 pub fn plan_choice(problem: &Problem, facts: &Facts, layout: Layout, choice: Choice) -> Result<GpuPlan, Error> {
     let Choice { prep, cut, .. } = choice;
     let sizes = Sizes::new(problem, layout, prep)?;
+    let hopper = if cut.tile == HOPPER_TILE { Some(hopper::Sizes::new(problem, layout)?) } else { None };
     let direct = direct(problem, layout);
     let programs = facts.multiprocessors * cut.tile.resident / cut.tile.cluster;
-    let schedule = schedule::build(problem, cut, direct, programs);
-    let workspace = sizes.workspace(&schedule, cut.tile);
+    let schedule = schedule::build(problem, cut, direct, programs, choice.promote);
+    let workspace = match &hopper {
+        Some(hopper) => hopper.workspace(&schedule),
+        None => sizes.workspace(&schedule, cut.tile),
+    };
     let mut plan = GpuPlan {
         problem: *problem,
         facts: facts.clone(),
@@ -167,10 +207,14 @@ pub fn plan_choice(problem: &Problem, facts: &Facts, layout: Layout, choice: Cho
         schedule,
         workspace,
         launches: Vec::new(),
-        notes: notes(problem, layout, direct, sizes.prep),
+        notes: notes(problem, layout, direct, if hopper.is_some() { None } else { Some(sizes.prep) }),
     };
+    plan.notes.extend(hopper.as_ref().and_then(hopper::Sizes::note));
     if !sizes.nothing_to_do() {
-        plan.launches = sizes.launches(&plan);
+        plan.launches = match &hopper {
+            Some(hopper) => hopper.launches(&plan),
+            None => sizes.launches(&plan),
+        };
     }
     if let Some(missing) = plan.launches.iter().find(|launch| !KERNELS.contains(&launch.kernel)) {
         return Err(refused(format!("no kernel {} was compiled", missing.kernel)));
@@ -217,9 +261,9 @@ fn direct(problem: &Problem, layout: Layout) -> Direct {
     }
 }
 
-fn notes(problem: &Problem, layout: Layout, direct: Direct, prep: Kernel) -> Vec<String> {
+fn notes(problem: &Problem, layout: Layout, direct: Direct, prep: Option<Kernel>) -> Vec<String> {
     let mut notes = Vec::new();
-    if matches!(prep, Kernel::PrepAny { .. }) {
+    if matches!(prep, Some(Kernel::PrepAny { .. })) {
         notes.push(
             "the gradients are un-rotated by the general kernel: the fast ones take half-split pairs of whole heads, at most \
              256 elements and a multiple of 8, E a multiple of 4, all aligned to 16 bytes"
@@ -335,11 +379,7 @@ impl Sizes {
 
     fn workspace(&self, schedule: &Schedule, tile: ProductTile) -> Workspace {
         let mut end = 0;
-        let mut take = |elems: usize, bytes: usize| {
-            let start = end;
-            end += ((elems * bytes) as u64).next_multiple_of(WORKSPACE_ALIGNMENT);
-            start
-        };
+        let mut take = |elems: usize, bytes: usize| take(&mut end, elems, bytes);
         let rests = usize::from(self.terms == Terms::Two);
         let u_elems = self.dims.tokens().max(1) * self.u_pitch;
         let wx_elems = (self.w_rows + self.dims.tokens()) * self.wx_pitch;
@@ -356,30 +396,18 @@ impl Sizes {
         let mut launches = Vec::new();
         let blocks = self.prep_blocks();
         if blocks > 0 {
-            launches.push(Launch { kernel: self.prep, grid: blocks as u32, args: self.prep_args(&plan.workspace) });
+            launches.push(Launch::of(self.prep, blocks as u32, self.prep_args(&plan.workspace)));
         }
-        launches.push(Launch {
-            kernel: Kernel::Settle { terms: self.terms, access: self.access },
-            grid: plan.facts.multiprocessors,
-            args: self.settle_args(plan),
-        });
-        launches.push(Launch {
-            kernel: Kernel::Product(plan.choice.cut.tile),
-            grid: plan.schedule.programs,
-            args: self.product_args(plan),
-        });
+        let settle = Kernel::Settle { terms: self.terms, access: self.access };
+        launches.push(Launch::of(settle, plan.facts.multiprocessors, self.settle_args(plan)));
+        let product = Kernel::Product(plan.choice.cut.tile);
+        launches.push(Launch::of(product, plan.schedule.programs, self.product_args(plan)));
         if plan.schedule.finish_tasks > 0 {
             let tile = plan.choice.cut.tile;
             let wide = plan.layout.outputs == Access::Wide && self.dims.hidden().is_multiple_of(4);
-            launches.push(Launch {
-                kernel: Kernel::Finish {
-                    slot: tile.rows * tile.cols,
-                    cols: tile.cols,
-                    access: if wide { Access::Wide } else { Access::Narrow },
-                },
-                grid: plan.schedule.finish_tasks,
-                args: finish_args(plan),
-            });
+            let access = if wide { Access::Wide } else { Access::Narrow };
+            let finish = Kernel::Finish { slot: tile.rows * tile.cols, cols: tile.cols, access };
+            launches.push(Launch::of(finish, plan.schedule.finish_tasks, finish_args(plan)));
         }
         launches
     }
@@ -502,6 +530,13 @@ fn finish_args(plan: &GpuPlan) -> Vec<Arg> {
     args.extend([Arg::WideStride(GradHiddenStates, 0), Arg::Stride(GradHiddenStates, 1)]);
     args.extend([GradQWeight, GradKWeight, GradVWeight].map(|tensor| Arg::Stride(tensor, 0)));
     args
+}
+
+/// Takes a region off the workspace: where it starts.
+fn take(end: &mut u64, elems: usize, bytes: usize) -> u64 {
+    let start = *end;
+    *end += ((elems * bytes) as u64).next_multiple_of(WORKSPACE_ALIGNMENT);
+    start
 }
 
 /// Checked by [`Sizes::new`] to fit.
