@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into an empty virtual environment and runs the tests.
 #   python/ci.sh            with NumPy: the tests of PyTorch are skipped
-#   python/ci.sh --torch    with PyTorch and transformers, which are downloaded
+#   python/ci.sh --torch    with PyTorch, transformers and mypy, which are downloaded (PyTorch: 0.2 to 3 GB)
 # PYTHON names the interpreter. The environment is removed afterwards.
 set -euo pipefail
 cd "$(dirname "$0")"
 packages=(numpy pytest)
 case "${1:-}" in
     "") ;;
-    --torch) packages+=(torch transformers) ;;
+    --torch) packages+=(torch transformers mypy) ;;
     *) echo "usage: ci.sh [--torch]" >&2; exit 2 ;;
 esac
 

@@ -1,5 +1,5 @@
-//! What Python hands over: PyTorch tensors by `data_ptr()` and strides, everything else by the array interface
-//! (`__array_interface__`, NumPy's), without copies and without importing either.
+//! What Python hands over: PyTorch tensors by `data_ptr()` and strides, NumPy arrays and their like by the array
+//! interface (`__array_interface__`), everything else by DLPack; without copies and without importing any of them.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -8,8 +8,28 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use qkv_rope::{Tensor, View, ViewMut};
 
+use crate::dlpack::{self, Capsule};
+
 /// The most dimensions of a tensor.
-const MAX_RANK: usize = 4;
+pub(crate) const MAX_RANK: usize = 4;
+
+/// Where a tensor's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The host's memory.
+    Host,
+    /// The NVIDIA GPU of this number.
+    Cuda(usize),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
 
 /// Which library a tensor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +38,39 @@ pub(crate) enum Library {
     Torch,
     /// NumPy, or anything with an array interface.
     Array,
+    /// CuPy: DLPack, with a stream and a pool that calls can use.
+    CuPy,
+    /// Anything else with DLPack.
+    Exchange,
 }
 
-/// An f32 tensor in host memory, and the object that keeps the memory alive.
+impl Library {
+    /// Whose tensor `object` is, or would be: what is none counts as an array.
+    pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        if object.hasattr(intern!(py, "data_ptr"))? {
+            return Ok(Self::Torch);
+        }
+        let exchange = !object.hasattr(intern!(py, "__array_interface__"))?
+            && object.hasattr(intern!(py, "__dlpack__"))?
+            && object.hasattr(intern!(py, "__dlpack_device__"))?;
+        if !exchange {
+            return Ok(Self::Array);
+        }
+        let module = object.get_type().module()?;
+        let module: String = module.extract()?;
+        Ok(if module.split('.').next() == Some("cupy") { Self::CuPy } else { Self::Exchange })
+    }
+}
+
+/// An f32 tensor, and the objects that keep its memory alive.
 pub(crate) struct Found<'py> {
     tensor: Tensor,
     owner: Bound<'py, PyAny>,
+    /// The exchange that the memory is lent under.
+    _lent: Option<Capsule<'py>>,
     library: Library,
+    place: Place,
     address: usize,
     rank: usize,
     shape: [usize; MAX_RANK],
@@ -45,25 +91,31 @@ fn value_error(tensor: Tensor, text: impl std::fmt::Display) -> PyErr {
 
 impl<'py> Found<'py> {
     /// An input: copied when its last dimension is not contiguous, or when it runs backwards or is misaligned.
-    pub(crate) fn input(tensor: Tensor, object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let found = Self::read(tensor, object)?;
+    ///
+    /// `stream` is where a GPU's work will go, as DLPack numbers streams.
+    pub(crate) fn input(tensor: Tensor, object: &Bound<'py, PyAny>, stream: u64) -> PyResult<Self> {
+        let found = Self::read(tensor, object, stream)?;
         if found.is_direct() {
             return Ok(found);
         }
         let name = match found.library {
             Library::Torch => intern!(object.py(), "contiguous"),
-            // ndarray.copy() is C-contiguous and aligned.
-            Library::Array => intern!(object.py(), "copy"),
+            // ndarray.copy() is C-contiguous and aligned; so is that of CuPy and JAX.
+            Library::Array | Library::CuPy | Library::Exchange => intern!(object.py(), "copy"),
         };
         if !object.hasattr(name)? {
             return Err(type_error(tensor, "its last dimension is not contiguous, and it has no copy()"));
         }
-        Self::read(tensor, &object.call_method0(name)?)
+        let copied = Self::read(tensor, &object.call_method0(name)?, stream)?;
+        if !copied.is_direct() {
+            return Err(value_error(tensor, "its last dimension is not contiguous, nor is that of its copy"));
+        }
+        Ok(copied)
     }
 
     /// An output, written in place.
-    pub(crate) fn output(tensor: Tensor, object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let found = Self::read(tensor, object)?;
+    pub(crate) fn output(tensor: Tensor, object: &Bound<'py, PyAny>, stream: u64) -> PyResult<Self> {
+        let found = Self::read(tensor, object, stream)?;
         if !found.writable {
             return Err(value_error(tensor, "found a read-only array as output"));
         }
@@ -75,18 +127,44 @@ impl<'py> Found<'py> {
         Ok(found)
     }
 
-    fn read(tensor: Tensor, object: &Bound<'py, PyAny>) -> PyResult<Self> {
+    fn read(tensor: Tensor, object: &Bound<'py, PyAny>, stream: u64) -> PyResult<Self> {
         let py = object.py();
         if object.hasattr(intern!(py, "data_ptr"))? {
             return Self::torch(tensor, object);
         }
-        match object.getattr_opt(intern!(py, "__array_interface__"))? {
-            Some(interface) => Self::array(tensor, object, &interface),
-            None => {
+        if let Some(interface) = object.getattr_opt(intern!(py, "__array_interface__"))? {
+            return Self::array(tensor, object, &interface);
+        }
+        match Library::of(object)? {
+            library @ (Library::CuPy | Library::Exchange) => Self::exchanged(tensor, object, library, stream),
+            Library::Torch | Library::Array => {
                 let found = object.get_type().name()?;
-                Err(type_error(tensor, format_args!("found {found}, expected a PyTorch tensor or a NumPy array")))
+                let expected = "expected a PyTorch tensor, a NumPy array or one with __dlpack__";
+                Err(type_error(tensor, format_args!("found {found}, {expected}")))
             }
         }
+    }
+
+    fn exchanged(tensor: Tensor, object: &Bound<'py, PyAny>, library: Library, stream: u64) -> PyResult<Self> {
+        let place = dlpack::place_of(object)?.map_err(|kind| {
+            value_error(tensor, format_args!("found it on DLPack device type {kind}, expected 1 or 2"))
+        })?;
+        let capsule = Capsule::ask(object, place, stream)?;
+        let lent = capsule.tensor().map_err(|why| type_error(tensor, why))?;
+        let found = Self {
+            tensor,
+            owner: object.clone(),
+            library,
+            place,
+            address: lent.address,
+            rank: lent.rank,
+            shape: lent.shape,
+            strides: lent.strides.unwrap_or_else(|| packed(lent.rank, &lent.shape)),
+            writable: !lent.read_only,
+            aligned: lent.address.is_multiple_of(align_of::<f32>()),
+            _lent: Some(capsule),
+        };
+        found.checked()
     }
 
     fn torch(tensor: Tensor, object: &Bound<'py, PyAny>) -> PyResult<Self> {
@@ -97,10 +175,14 @@ impl<'py> Found<'py> {
         if !dtype.is(float32) {
             return Err(type_error(tensor, format_args!("found dtype {dtype}, expected torch.float32")));
         }
-        if !object.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
+        let place = if object.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
+            Place::Host
+        } else if object.getattr(intern!(py, "is_cuda"))?.is_truthy()? {
+            Place::Cuda(object.call_method0(intern!(py, "get_device"))?.extract()?)
+        } else {
             let device = object.getattr(intern!(py, "device"))?;
-            return Err(value_error(tensor, format_args!("found it on device {device}, expected cpu")));
-        }
+            return Err(value_error(tensor, format_args!("found it on device {device}, expected cpu or cuda")));
+        };
         if object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
             return Err(value_error(tensor, "its negative bit is set: pass resolve_neg() of it"));
         }
@@ -115,7 +197,9 @@ impl<'py> Found<'py> {
         let found = Self {
             tensor,
             owner: object.clone(),
+            _lent: None,
             library: Library::Torch,
+            place,
             address,
             rank,
             shape,
@@ -150,8 +234,8 @@ impl<'py> Found<'py> {
             aligned &= strides_bytes.iter().all(|stride| stride % size_of::<f32>() as isize == 0);
             strides = strides_bytes.map(|stride| stride / size_of::<f32>() as isize);
         }
-        let (owner, library, writable) = (object.clone(), Library::Array, !read_only);
-        Self { tensor, owner, library, address, rank, shape, strides, writable, aligned }.checked()
+        let (owner, library, place, writable) = (object.clone(), Library::Array, Place::Host, !read_only);
+        Self { tensor, owner, _lent: None, library, place, address, rank, shape, strides, writable, aligned }.checked()
     }
 
     /// Elements without memory are what fake, wrapped and distributed tensors have.
@@ -176,6 +260,18 @@ impl<'py> Found<'py> {
     /// The library that results go to.
     pub(crate) fn library(&self) -> Library {
         self.library
+    }
+
+    /// That it is where the others are.
+    ///
+    /// # Errors
+    /// When it is elsewhere.
+    pub(crate) fn expect_at(&self, place: Place) -> PyResult<()> {
+        if self.place == place {
+            return Ok(());
+        }
+        let found = self.place;
+        Err(value_error(self.tensor, format_args!("found it on device {found}, expected {place} as grad_query")))
     }
 
     /// The object whose memory it is: the caller's, or the copy.
@@ -225,8 +321,8 @@ impl<'py> Found<'py> {
     pub(crate) fn view<const RANK: usize>(&self) -> PyResult<View<'_, RANK>> {
         let (shape, strides) = self.layout()?;
         // SAFETY: the library that owns the tensor says that its shape and strides are readable from its address, which
-        // is aligned; `owner` keeps the memory for as long as self is borrowed. That other threads do not write it
-        // meanwhile is the documented duty of the Python caller.
+        // is aligned; `owner` and `_lent` keep the memory for as long as self is borrowed. That others do not write it
+        // meanwhile is the documented duty of the Python caller. A view of a GPU's memory is passed on, never read.
         unsafe { View::from_raw_parts(std::ptr::with_exposed_provenance(self.address), shape, strides) }
             .map_err(|error| value_error(self.tensor, error))
     }

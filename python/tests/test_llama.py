@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python/ci.sh --torch runs these")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: python/ci.sh --torch runs these")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: python/ci.sh --torch runs these"
+)
 
 import qkv_rope  # noqa: E402
 from qkv_rope import _llama  # noqa: E402
@@ -33,7 +35,7 @@ def test_the_same_training_step(attention, use_cache, monkeypatch):
     before_loss, before = step(model)
     calls = []
     operator = _llama.qkv_rope
-    monkeypatch.setattr(_llama, "qkv_rope", lambda *x: calls.append(1) or operator(*x))
+    monkeypatch.setattr(_llama, "qkv_rope", lambda *x, **y: calls.append(1) or operator(*x, **y))
     undo = qkv_rope.patch_llama(model)
     patched_loss, patched = step(model)
     assert len(calls) == 2, "one call for each layer"
@@ -59,6 +61,8 @@ def test_what_cannot_be_patched_is_refused():
         qkv_rope.patch_llama(torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="model: found a bias in q_proj"):
         qkv_rope.patch_llama(tiny(attention_bias=True))
+    with pytest.raises(ValueError, match="precision: found 'tf32'"):
+        qkv_rope.patch_llama(tiny(), precision="tf32")
     model = tiny()
     undo = qkv_rope.patch_llama(model)
     with pytest.raises(ValueError, match="already replaced"):

@@ -118,7 +118,11 @@ def test_nan_stays_in_its_row(inputs):
 WRONG = [
     (lambda x: x.__setitem__(4, x[4].astype(np.float64)), TypeError, "q_weight: found dtype float64, expected float32"),
     (lambda x: x.__setitem__(4, x[4].astype(">f4")), TypeError, "q_weight: found dtype >f4, expected float32"),
-    (lambda x: x.__setitem__(7, [1.0]), TypeError, "cos: found list, expected a PyTorch tensor or a NumPy array"),
+    (
+        lambda x: x.__setitem__(7, [1.0]),
+        TypeError,
+        "cos: found list, expected a PyTorch tensor, a NumPy array or one with __dlpack__",
+    ),
     (lambda x: x.__setitem__(8, None), TypeError, "sin: missing, every call needs it"),
     (lambda x: x.__setitem__(5, None), TypeError, "k_weight: missing, but grad_hidden_states is computed from it"),
     (lambda x: x.__setitem__(3, x[3][0]), ValueError, r"hidden_states: found shape \[7, 24\], expected 3 dimensions"),
@@ -234,3 +238,68 @@ def test_more_problems_than_are_kept(inputs):
         problem = Problem(batch=1, seq=seq, hidden=8, heads=2, kv_heads=1, head_dim=4, rotary=4, style="half-split")
         some = problem.inputs(np.random.default_rng(seq))
         assert_close(qkv_rope.backward(*some), expected(some, "half-split"))
+
+
+class Lender:
+    """Memory of an array behind nothing but DLPack."""
+
+    def __init__(self, array, device=(1, 0), versioned=True):
+        self.array, self.device, self.versioned = array, device, versioned
+        self.streams = []
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, *, stream=None, **options):
+        if options and not self.versioned:
+            raise TypeError("got an unexpected keyword argument 'max_version'")
+        self.streams.append(stream)
+        return self.array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_any_library_with_dlpack(inputs, versioned):
+    plain = qkv_rope.backward(*inputs)
+    if versioned:
+        inputs[4].flags.writeable = False
+    lenders = [Lender(array, versioned=versioned) for array in inputs]
+    lenders[1] = Lender(strange(inputs[1], "transposed"), versioned=versioned)
+    found = qkv_rope.backward(*lenders)
+    assert all(np.array_equal(one, other) for one, other in zip(found, plain))
+    assert lenders[0].streams == [None], "the host has no streams"
+    out = np.zeros_like(plain.grad_q_weight)
+    again = qkv_rope.backward(*inputs, out={"grad_q_weight": Lender(out, versioned=versioned)})
+    assert np.array_equal(out, plain.grad_q_weight) and isinstance(again.grad_q_weight, Lender)
+
+
+def test_lent_memory_is_given_back(inputs):
+    before = [sys.getrefcount(array) for array in inputs]
+    for _ in range(3):
+        qkv_rope.backward(*(Lender(array) for array in inputs))
+    wrong = [Lender(array) for array in inputs]
+    wrong[8] = Lender(inputs[8].astype(np.float64))
+    with pytest.raises(TypeError, match="sin: found DLPack type code 2 of 64 bits"):
+        qkv_rope.backward(*wrong)
+    del wrong
+    assert [sys.getrefcount(array) for array in inputs] == before
+
+
+def test_wrong_lenders_are_named(inputs):
+    read_only = np.zeros((32, 24), dtype=np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match="grad_q_weight: found a read-only array"):
+        qkv_rope.backward(*inputs, out={"grad_q_weight": Lender(read_only)})
+    with pytest.raises(ValueError, match="cos: found it on DLPack device type 8, expected 1 or 2"):
+        qkv_rope.backward(*inputs[:7], Lender(inputs[7], device=(8, 0)), inputs[8])
+    with pytest.raises(ValueError, match="k_weight: found it on device cuda:3, expected cpu as grad_query"):
+        qkv_rope.backward(*inputs[:5], Lender(inputs[5], device=(2, 3)), *inputs[6:])
+    with pytest.raises(TypeError, match="q_weight: its last dimension is not contiguous, and it has no copy"):
+        qkv_rope.backward(*inputs[:4], Lender(np.asfortranarray(inputs[4])), *inputs[5:])
+
+
+def test_a_gpu_that_is_not_there(inputs):
+    lenders = [Lender(array, device=(2, 1000)) for array in inputs]
+    for call in (lambda: qkv_rope.backward(*lenders), lambda: qkv_rope.gpu(1000)):
+        with pytest.raises(RuntimeError, match="no NVIDIA driver: none of .*cuda.* could be loaded|no GPU 1000"):
+            call()
+    assert lenders[0].streams == [1], "the legacy default stream, as DLPack numbers it"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import os
-import socket
+import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +17,9 @@ from conftest import Problem, assert_close
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: python/ci.sh --torch runs these")
 
 import qkv_rope  # noqa: E402
-from qkv_rope import _torch  # noqa: E402
+from qkv_rope import _functional, _torch  # noqa: E402
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 SMALL = Problem(batch=2, seq=5, hidden=12, heads=4, kv_heads=2, head_dim=6, rotary=4, style="half-split")
 
@@ -88,7 +93,9 @@ def test_backward_takes_tensors_and_arrays_alike():
     inputs = tensors(SMALL)
     found = qkv_rope.backward(*inputs)
     arrays = qkv_rope.backward(*(tensor.numpy() for tensor in inputs))
-    assert all(isinstance(one, torch.Tensor) and np.array_equal(one.numpy(), other) for one, other in zip(found, arrays))
+    assert all(
+        isinstance(one, torch.Tensor) and np.array_equal(one.numpy(), other) for one, other in zip(found, arrays)
+    )
 
 
 def test_accumulate_into_main_grad_tells_autograd():
@@ -107,7 +114,7 @@ def test_wrong_tensors_are_named():
     inputs = tensors(SMALL)
     for index, tensor, kind, text in [
         (4, inputs[4].double(), TypeError, "q_weight: found dtype torch.float64, expected torch.float32"),
-        (4, inputs[4].to("meta"), ValueError, "q_weight: found it on device meta, expected cpu"),
+        (4, inputs[4].to("meta"), ValueError, "q_weight: found it on device meta, expected cpu or cuda"),
         (3, torch.complex(inputs[3], inputs[3]).conj().imag, ValueError, "hidden_states: its negative bit is set"),
         (5, inputs[5].to_sparse(), TypeError, "k_weight: it has no plain memory"),
     ]:
@@ -130,10 +137,10 @@ def test_fake_tensors_have_no_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opcheck(style, dtype):
     inputs = layer_inputs(SMALL, dtype=dtype)
-    torch.library.opcheck(torch.ops.qkv_rope.forward.default, (*inputs, 4, 2, style))
+    torch.library.opcheck(torch.ops.qkv_rope.forward.default, (*inputs, 4, 2, style, None))
     plain = [tensor.to(dtype) for tensor in tensors(SMALL)]
     for needs in ([True] * 4, [True, False, False, True]):
-        torch.library.opcheck(torch.ops.qkv_rope.backward.default, (*plain, needs, style))
+        torch.library.opcheck(torch.ops.qkv_rope.backward.default, (*plain, needs, style, None))
 
 
 @pytest.mark.parametrize("style", ["half-split", "interleaved"])
@@ -165,7 +172,7 @@ def test_tables_get_no_gradient():
     inputs[4].requires_grad_()
     with pytest.raises(ValueError, match="cos: requires grad"):
         qkv_rope.qkv_rope(*inputs, 4, 2)
-    query, _, _ = torch.ops.qkv_rope.forward(*inputs, 4, 2, "half-split")
+    query, _, _ = torch.ops.qkv_rope.forward(*inputs, 4, 2, "half-split", None)
     with pytest.raises(RuntimeError, match="no gradient of the rotary tables"):
         query.sum().backward()
 
@@ -238,18 +245,68 @@ def test_checkpointing_and_deterministic_algorithms():
         assert all(torch.equal(one, two) for one, two in zip(found[0], other))
 
 
-def test_compile_without_a_break():
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_without_a_break(backend):
+    if backend == "inductor" and shutil.which(os.environ.get("CXX", "g++")) is None:
+        pytest.skip("inductor needs a C++ compiler")
+
     def step(hidden, wq, wk, wv, cos, sin):
         return sum(output.square().sum() for output in qkv_rope.qkv_rope(hidden, wq, wk, wv, cos, sin, 4, 2))
 
-    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend="aot_eager")
-    for seq in (5, 9):
+    torch._dynamo.reset()
+    graphs = torch._dynamo.testing.CompileCounterWithBackend(backend)
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=graphs)
+    for seq in (5, 9, 14):
         problem = Problem(2, seq, 12, 4, 2, 6, 4, "half-split")
         one, other = layer_inputs(problem), layer_inputs(problem)
         compiled(*one).backward()
         step(*other).backward()
         for compiled_input, plain_input in zip(one[:4], other[:4]):
             torch.testing.assert_close(compiled_input.grad, plain_input.grad)
+    assert graphs.frame_count == 1, "one graph for all lengths"
+
+
+def test_the_default_precision_follows_what_pytorch_allows():
+    class OnGpu:
+        is_cuda = True
+
+    assert _functional.default_precision(torch.zeros(1)) == "default"
+    assert _functional.default_precision(np.zeros(1)) == "default"
+    found = {}
+    try:
+        found["untouched"] = _functional.default_precision(OnGpu())
+        for setting in ("high", "medium", "highest"):
+            torch.set_float32_matmul_precision(setting)
+            found[setting] = _functional.default_precision(OnGpu())
+        for allowed in (True, False):
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            found[allowed] = _functional.default_precision(OnGpu())
+        if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+            assert _functional.default_precision(OnGpu()) == "fast"
+            torch.backends.cuda.matmul.fp32_precision = "ieee"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    split, fast = "split", "fast"
+    assert found == {"untouched": split, "high": fast, "medium": fast, "highest": split, True: fast, False: split}
+
+
+def test_a_precision_for_gpus_is_no_mistake_on_the_cpu():
+    inputs = layer_inputs(SMALL)
+    grads = tensors(SMALL)[:3]
+    exact = gradients(qkv_rope.qkv_rope, inputs, SMALL, grads)
+    loose = gradients(functools.partial(qkv_rope.qkv_rope, precision="fast"), inputs, SMALL, grads)
+    assert all(torch.equal(one, other) for one, other in zip(exact, loose))
+    with pytest.raises(ValueError, match="precision: found 'tf32', expected one of"):
+        qkv_rope.qkv_rope(*inputs, 4, 2, precision="tf32")
+    with pytest.raises(ValueError, match="its precision is ieee"):
+        qkv_rope.backward(*tensors(SMALL), precision="split")
+
+
+def test_types_are_strict():
+    mypy = pytest.importorskip("mypy.api", reason="mypy is not installed: python/ci.sh --torch runs this")
+    said, errors, status = mypy.run(["--strict", "--no-incremental", "--package", "qkv_rope"])
+    assert status == 0, said + errors
 
 
 def test_two_threads_of_autograd():
@@ -270,75 +327,78 @@ def test_two_threads_of_autograd():
     assert not wrong
 
 
-WORLD = 2
-LAYER = Problem(batch=2, seq=6, hidden=16, heads=4, kv_heads=2, head_dim=4, rotary=4, style="half-split")
-
-
-def loss_of(outputs):
-    return sum((output * output).sum() for output in outputs)
-
-
-def whole_layer_gradients():
-    inputs = layer_inputs(LAYER, dtype=torch.float64)
-    loss_of(eager(*inputs, LAYER.heads, LAYER.kv_heads)).backward()
-    return [tensor.grad for tensor in inputs[:4]]
-
-
-def tensor_parallel(rank):
-    """Each rank has its heads; the gradient of the hidden states is summed over ranks."""
-    hidden, *weights, cos, sin = layer_inputs(LAYER)
-    parts = [weight.detach().chunk(WORLD)[rank].clone().requires_grad_() for weight in weights]
-    loss_of(qkv_rope.qkv_rope(hidden, *parts, cos, sin, LAYER.heads // WORLD, LAYER.kv_heads // WORLD)).backward()
-    torch.distributed.all_reduce(hidden.grad)
-    wanted = whole_layer_gradients()
-    assert_close([hidden.grad], [wanted[0]])
-    assert_close([part.grad for part in parts], [grad.chunk(WORLD)[rank] for grad in wanted[1:]])
-
-
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weights = torch.nn.ParameterList(weight.detach() for weight in layer_inputs(LAYER)[1:4])
-
-    def forward(self, hidden, cos, sin):
-        return loss_of(qkv_rope.qkv_rope(hidden, *self.weights, cos, sin, LAYER.heads, LAYER.kv_heads))
-
-
-def data_parallel(rank):
-    """Each rank has its sequences; DDP averages the gradients of the weights."""
-    hidden, _, _, _, cos, sin = (tensor.detach() for tensor in layer_inputs(LAYER))
-    model = torch.nn.parallel.DistributedDataParallel(Layer())
-    (model(hidden[rank : rank + 1], cos[rank : rank + 1], sin[rank : rank + 1]) * WORLD).backward()
-    assert_close([weight.grad for weight in model.module.weights], whole_layer_gradients()[1:])
-
-
-def run_rank(rank, port, failures):
-    try:
-        torch.set_num_threads(1)
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        torch.distributed.init_process_group("gloo", rank=rank, world_size=WORLD)
-        tensor_parallel(rank)
-        data_parallel(rank)
-        torch.distributed.destroy_process_group()
-    except BaseException as error:
-        failures.put(f"rank {rank}: {error!r}")
-        raise
-
-
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")
 def test_tensor_parallel_and_ddp_on_two_processes():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    failures = context.Queue()
-    ranks = [context.Process(target=run_rank, args=(rank, port, failures)) for rank in range(WORLD)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(120)
-    alive = [rank for rank in ranks if rank.is_alive()]
-    for rank in alive:
-        rank.terminate()
-    assert not alive, "a rank did not end"
-    assert [rank.exitcode for rank in ranks] == [0, 0], failures.get() if not failures.empty() else "no message"
+    said = subprocess.run(
+        [sys.executable, EXAMPLES / "distributed.py", "--processes", "2"], capture_output=True, text=True, timeout=120
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.count("2 processes on cpu (gloo), gradients within") == 2, said.stdout
+
+
+def test_training_ends_where_pytorch_alone_does(tmp_path):
+    drawing = tmp_path / "loss.svg"
+    said = subprocess.run(
+        [sys.executable, EXAMPLES / "train.py", "--steps", "20", "--svg", drawing], capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    assert "qkv_rope, ieee: losses within" in said.stdout
+    assert drawing.read_text().count("<polyline") == 2
+
+
+def test_curves_that_part_are_found():
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        import train
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    reference = [3.0, 2.0, 1.0]
+    close, far = [3.0, 2.0, 1.000009], [3.0, 2.0, 1.00002]
+    assert train.judge({"PyTorch, f32": reference, "qkv_rope, ieee": close})["qkv_rope, ieee"] < 1e-5
+    with pytest.raises(AssertionError, match="qkv_rope, split: losses differ from PyTorch's by 2.0e-05"):
+        train.judge({"PyTorch, f32": reference, "qkv_rope, split": far})
+    gpu = {"PyTorch, f32": reference, "qkv_rope, fast": far, "PyTorch, TF32": [3.0, 2.0, 1.00003]}
+    assert train.judge(gpu)["qkv_rope, fast"] > 1e-5
+    with pytest.raises(AssertionError, match="qkv_rope, fast"):
+        train.judge({**gpu, "PyTorch, TF32": close})
+
+
+GPU_SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "gpu" / "training"
+
+
+def test_the_gpu_script_says_what_is_missing(tmp_path):
+    try:
+        qkv_rope.gpu()
+    except RuntimeError as error:
+        missing = str(error)
+    else:
+        pytest.skip("this machine has a GPU")
+    said = subprocess.run([sys.executable, GPU_SCRIPT, tmp_path / "out.json"], capture_output=True, text=True)
+    assert (said.returncode, said.stderr.strip()) == (2, missing)
+
+
+def test_the_gpu_script_judges():
+    judge = (
+        "import cases, torch\n"
+        "cases.OPTIONS.device, cases.OPTIONS.quick = 'cpu', True\n"
+        "cases.BOUNDS.clear()\n"
+        "cases.BOUNDS['ieee'] = 2e-6\n"
+        "import right\n"
+        "found = right.equality()\n"
+        "assert found['problems'] == 20 and not found['fast_with_cancelling_sums'], found\n"
+        "inputs = cases.tensors(cases.Problem(2, 9, 11, 4, 2, 8, 6, 'interleaved'), 1)\n"
+        "problem = cases.Problem(2, 9, 11, 4, 2, 8, 6, 'interleaved')\n"
+        "for wanted, size in zip(cases.autograd(problem, inputs), cases.magnitudes(problem, inputs)):\n"
+        "    assert (wanted.abs() <= size * (1 + 1e-12)).all()\n"
+        "    assert not cases.beyond_rounding(wanted.float(), wanted, size)\n"
+        "    assert cases.beyond_rounding((wanted + size / 500).float(), wanted, size)\n"
+        "cases.BOUNDS['ieee'] = 1e-9\n"
+        "try:\n"
+        "    right.equality()\n"
+        "except AssertionError as error:\n"
+        "    assert 'ieee' in str(error)\n"
+        "else:\n"
+        "    raise SystemExit('a bound that cannot hold held')\n"
+    )
+    said = subprocess.run([sys.executable, "-c", judge], cwd=GPU_SCRIPT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr

@@ -12,6 +12,9 @@
  * independent. Sessions share a pool for each thread count. After fork() a child must make its own sessions.
  *
  * Memory: inputs are only read. Nothing is kept of the caller's memory after a call.
+ *
+ * GPUs: the functions whose names have `cuda` in them take tensors in the memory of an NVIDIA GPU. The driver is loaded
+ * when the first of them is called; nothing of CUDA is needed to compile, link or load.
  */
 
 
@@ -41,7 +44,7 @@
 #define QKV_ROPE_INTERLEAVED 1
 
 /*
- f32 operands, f32 fused multiply-add. The only precision on CPUs.
+ f32 operands, f32 fused multiply-add. The only precision on CPUs; refused on GPUs.
  */
 #define QKV_ROPE_IEEE 0
 
@@ -130,7 +133,21 @@ typedef enum qkv_rope_status {
    A bug in the library; please report the text. Outputs are unspecified and the session must only be destroyed.
    */
   QKV_ROPE_PANIC = 13,
+  /*
+   There is no such GPU, no NVIDIA driver, or no kernel for this GPU.
+   */
+  QKV_ROPE_NO_DEVICE = 14,
+  /*
+   The workspace of a call on a GPU is too small or not aligned to 256 bytes.
+   */
+  QKV_ROPE_WORKSPACE = 15,
 } qkv_rope_status;
+
+/*
+ A problem prepared for tensors on one GPU. Calls only read it: any number may be in flight, from any threads and on
+ any streams, each with a workspace of its own.
+ */
+typedef struct qkv_rope_cuda_session qkv_rope_cuda_session;
 
 /*
  A problem prepared to be run many times: its plan, its workspace and its threads.
@@ -342,6 +359,63 @@ uint32_t qkv_rope_abi_version(void);
  The library's version as text: "0.1.0". Never null, never freed.
  */
 const char *qkv_rope_version(void);
+
+/*
+ The GPUs that the NVIDIA driver shows. QKV_ROPE_NO_DEVICE without a driver: qkv_rope_last_error() says what was
+ looked for. The library itself never needs one to be loaded.
+
+ # Safety
+ `count` is null or points to a writable uint32_t.
+ */
+enum qkv_rope_status qkv_rope_cuda_device_count(uint32_t *count);
+
+/*
+ Prepares `problem` for tensors on GPU `device`, as the driver numbers them, in its primary context, which is that of
+ the CUDA runtime. Stores the handle in `*session`, or null on failure. The context that is current on this thread
+ stays so, as in every function here. `problem.precision` is QKV_ROPE_SPLIT or QKV_ROPE_FAST.
+
+ # Safety
+ `problem` is null or points to a qkv_rope_problem, `session` is null or points to a writable pointer.
+ */
+enum qkv_rope_status qkv_rope_cuda_session_create(const struct qkv_rope_problem *problem,
+                                                  uint32_t device,
+                                                  struct qkv_rope_cuda_session **session);
+
+/*
+ The device memory that each call of the session needs to work in, at an address that is a multiple of 256.
+
+ # Safety
+ `session` is null or a handle that was not destroyed, `bytes` is null or points to a writable uint64_t.
+ */
+enum qkv_rope_status qkv_rope_cuda_workspace_bytes(const struct qkv_rope_cuda_session *session, uint64_t *bytes);
+
+/*
+ Puts the session's problem on `stream`, a CUstream or cudaStream_t (null is the legacy default stream), and returns.
+ It allocates nothing and waits for nothing, so that it can be captured in a CUDA graph. The tensors' data are device
+ addresses; those that are multiples of 16 bytes, with strides that are, run faster. Errors that the GPU meets while
+ it runs are reported by whatever waits for the stream.
+
+ # Safety
+ `session` is null or a handle that was not destroyed; `inputs` and `outputs` are null or point to their structs.
+ Until the work has run (for a captured call: as long as its graph is launched) the session is not destroyed, the
+ memory that each tensor's shape and strides reach and the workspace are memory of the session's GPU, nothing else
+ writes them, and nothing else reads the outputs and the workspace. `stream` belongs to the GPU's primary context.
+ */
+enum qkv_rope_status qkv_rope_cuda_backward(const struct qkv_rope_cuda_session *session,
+                                            const struct qkv_rope_inputs *inputs,
+                                            const struct qkv_rope_outputs *outputs,
+                                            void *workspace,
+                                            uint64_t workspace_bytes,
+                                            void *stream);
+
+/*
+ Frees a session; null is allowed. None of its calls may be running on the GPU, and no graph that has one may be
+ launched again.
+
+ # Safety
+ `session` is null or a handle that was not destroyed, and nobody else uses it.
+ */
+void qkv_rope_cuda_session_destroy(struct qkv_rope_cuda_session *session);
 
 /*
  The text of the last error on the calling thread; empty when there was none. Valid until the next call of this

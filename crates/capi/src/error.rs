@@ -39,6 +39,10 @@ pub enum qkv_rope_status {
     QKV_ROPE_FAILED = 12,
     /// A bug in the library; please report the text. Outputs are unspecified and the session must only be destroyed.
     QKV_ROPE_PANIC = 13,
+    /// There is no such GPU, no NVIDIA driver, or no kernel for this GPU.
+    QKV_ROPE_NO_DEVICE = 14,
+    /// The workspace of a call on a GPU is too small or not aligned to 256 bytes.
+    QKV_ROPE_WORKSPACE = 15,
 }
 
 /// An error on its way to the caller.

@@ -4,11 +4,16 @@
 
 #![expect(non_camel_case_types, reason = "these are the names that C sees")]
 
+mod cuda;
 mod error;
 mod session;
 mod tensor;
 mod types;
 
+pub use cuda::{
+    qkv_rope_cuda_backward, qkv_rope_cuda_device_count, qkv_rope_cuda_session, qkv_rope_cuda_session_create,
+    qkv_rope_cuda_session_destroy, qkv_rope_cuda_workspace_bytes,
+};
 pub use error::{qkv_rope_last_error, qkv_rope_status};
 pub use session::{
     qkv_rope_backward, qkv_rope_session, qkv_rope_session_create, qkv_rope_session_destroy, qkv_rope_workspace_bytes,

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Running {
 }
 
 /// Checks a pointer to a struct of the border.
-fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
+pub(crate) fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
     if pointer.is_null() {
         return Err(Failure::new(qkv_rope_status::QKV_ROPE_NULL_POINTER, format!("{name} is null")));
     }
@@ -41,7 +41,7 @@ fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
 
 /// # Safety
 /// `pointer` is null, misaligned, or points to a `T` that lives and is not written for `'a`.
-unsafe fn read<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
+pub(crate) unsafe fn read<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
     check_pointer(name, pointer)?;
     // SAFETY: not null, aligned, and the rest is promised by the caller.
     Ok(unsafe { &*pointer })

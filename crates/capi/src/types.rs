@@ -15,7 +15,7 @@ pub const QKV_ROPE_HALF_SPLIT: i32 = 0;
 /// Pairs (2i, 2i + 1): GPT-J.
 pub const QKV_ROPE_INTERLEAVED: i32 = 1;
 
-/// f32 operands, f32 fused multiply-add. The only precision on CPUs.
+/// f32 operands, f32 fused multiply-add. The only precision on CPUs; refused on GPUs.
 pub const QKV_ROPE_IEEE: i32 = 0;
 /// Two 11-bit terms per operand; refused on CPUs.
 pub const QKV_ROPE_SPLIT: i32 = 1;

@@ -1,4 +1,4 @@
-//! The C example, compiled with every warning an error against an installed copy, and run.
+//! The C examples, compiled with every warning an error against an installed copy, and run.
 #![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};
@@ -29,10 +29,10 @@ fn install(prefix: &Path) {
     run(Command::new(crate_folder().join("install.sh")).arg(prefix).arg(built));
 }
 
-fn compile(prefix: &Path, flags: &[&str], libraries: &[&str], program: &Path) {
+fn compile(example: &str, prefix: &Path, flags: &[&str], libraries: &[&str], program: &Path) {
     let mut command = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
     command.args(["-Wall", "-Wextra", "-Werror", "-O1"]).args(flags);
-    command.arg(crate_folder().join("../../examples/c/backward.c"));
+    command.arg(crate_folder().join("../../examples/c").join(example));
     command.arg("-I").arg(prefix.join("include")).arg("-o").arg(program);
     run(command.arg("-L").arg(prefix.join("lib")).args(libraries));
 }
@@ -42,7 +42,7 @@ fn the_example_runs_with_the_shared_library() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     install(folder.path());
     let program = folder.path().join("shared");
-    compile(folder.path(), &["-std=c99", "-pedantic"], &["-lqkv_rope", "-lm"], &program);
+    compile("backward.c", folder.path(), &["-std=c99", "-pedantic"], &["-lqkv_rope", "-lm"], &program);
     // Only the name that the soname promises may be needed at run time.
     std::fs::remove_file(folder.path().join("lib/libqkv_rope.so")).expect("the link for the linker");
     std::fs::remove_file(folder.path().join("lib/libqkv_rope.a")).expect("the static library");
@@ -57,8 +57,35 @@ fn the_example_runs_with_the_static_library() {
     install(folder.path());
     let program = folder.path().join("static");
     let libraries = ["-l:libqkv_rope.a", "-lpthread", "-ldl", "-lm"];
-    compile(folder.path(), &["-std=c99"], &libraries, &program);
+    compile("backward.c", folder.path(), &["-std=c99"], &libraries, &program);
     assert!(run(&mut Command::new(program)).contains("all outputs exact"));
+}
+
+#[test]
+fn the_gpu_example_says_when_no_gpu_is_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    install(folder.path());
+    let program = folder.path().join("cuda");
+    compile("backward_cuda.c", folder.path(), &["-std=c99", "-pedantic"], &["-lqkv_rope", "-ldl", "-lm"], &program);
+    let said = run(Command::new(program).env("LD_LIBRARY_PATH", library_path(folder.path())));
+    match qkv_rope_cuda_devices() {
+        0 => assert!(said.starts_with("no GPU here: "), "{said}"),
+        _ => assert!(said.contains("fast on GPU 0: all outputs exact"), "{said}"),
+    }
+}
+
+/// The installed library first, then where this machine has its driver.
+fn library_path(prefix: &Path) -> std::ffi::OsString {
+    let mut paths = vec![prefix.join("lib")];
+    paths.extend(std::env::var_os("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths));
+    std::env::join_paths(paths).expect("paths without colons")
+}
+
+fn qkv_rope_cuda_devices() -> u32 {
+    let mut count = 0;
+    // SAFETY: points to a value on this stack.
+    let status = unsafe { qkv_rope_capi::qkv_rope_cuda_device_count(&mut count) };
+    if status == qkv_rope_capi::qkv_rope_status::QKV_ROPE_OK { count } else { 0 }
 }
 
 #[test]

@@ -261,3 +261,30 @@ fn threads_may_share_a_session() {
     // SAFETY: created above; the threads have ended.
     unsafe { c::qkv_rope_session_destroy(shared.0) };
 }
+
+#[test]
+fn gpu_calls_refuse_what_is_wrong_on_any_machine() {
+    let (mut session, mut bytes) = (std::ptr::dangling_mut(), 0);
+    let mut changed = problem();
+    changed.precision = c::QKV_ROPE_SPLIT;
+    // SAFETY: null is allowed, the rest points to values on this stack.
+    assert_eq!(unsafe { c::qkv_rope_cuda_device_count(null_mut()) }, QKV_ROPE_NULL_POINTER);
+    // SAFETY: as above.
+    assert_eq!(unsafe { c::qkv_rope_cuda_session_create(&changed, 0, null_mut()) }, QKV_ROPE_NULL_POINTER);
+    // SAFETY: as above.
+    assert_eq!(unsafe { c::qkv_rope_cuda_session_create(&changed, 1000, &mut session) }, QKV_ROPE_NO_DEVICE);
+    assert!(session.is_null(), "the handle is null after a failure");
+    let text = last_error();
+    assert!(text.starts_with("no NVIDIA driver: none of libcuda") || text.starts_with("no GPU 1000"), "{text}");
+    changed.dims.head_dim = 5;
+    // SAFETY: as above.
+    assert_eq!(unsafe { c::qkv_rope_cuda_session_create(&changed, 0, &mut session) }, QKV_ROPE_DIMS);
+    // SAFETY: as above.
+    assert_eq!(unsafe { c::qkv_rope_cuda_workspace_bytes(null(), &mut bytes) }, QKV_ROPE_NULL_POINTER);
+    // SAFETY: as above.
+    let status = unsafe { c::qkv_rope_cuda_backward(null(), null(), null(), null_mut(), 0, null_mut()) };
+    assert_eq!(status, QKV_ROPE_NULL_POINTER);
+    assert_eq!(last_error(), "session is null");
+    // SAFETY: null is allowed.
+    unsafe { c::qkv_rope_cuda_session_destroy(null_mut()) };
+}

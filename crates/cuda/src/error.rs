@@ -24,6 +24,11 @@ pub enum Error {
         /// CUDA version of the driver.
         driver: String,
     },
+    /// The driver was started by a parent of this process.
+    #[error(
+        "the NVIDIA driver was started before fork(), after which it does not work: start this process by other means (in Python: multiprocessing's spawn)"
+    )]
+    Forked,
     /// The device is of an architecture that no cubin was made for.
     #[error("{name} has compute capability {major}.{minor}; kernels were compiled for {known}")]
     Architecture {

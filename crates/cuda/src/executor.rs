@@ -3,12 +3,13 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, sys};
+use cudarc::driver::sys;
 use qkv_rope_op::{Inputs, Outputs, Problem, Tensor, View, ViewMut};
 
 use crate::error::Error;
-use crate::gpu::{Gpu, Loaded, TensorMap, driver_error};
+use crate::gpu::{Gpu, Loaded, TensorMap};
 use crate::kernel::Access;
+use crate::memory::{Memory, Relaxed};
 use crate::plan::{self, Arg, GpuPlan, Layout, Place, WORKSPACE_ALIGNMENT};
 
 /// A plan made ready: kernels loaded, task tables in the GPU's memory. Calls borrow it: any number may be in flight on
@@ -18,8 +19,8 @@ pub struct Executor {
     gpu: Arc<Gpu>,
     plan: GpuPlan,
     kernels: Vec<Loaded>,
-    product_table: CudaSlice<i32>,
-    finish_table: CudaSlice<i32>,
+    product_table: Memory,
+    finish_table: Memory,
 }
 
 // SAFETY: kernel handles are names that any thread may use; nothing is changed after construction.
@@ -43,28 +44,29 @@ impl Executor {
         Self::with_plan(gpu, plan::plan(problem, gpu.facts(), layout)?)
     }
 
-    /// Prepares a plan that was made for this kind of GPU.
+    /// Prepares a plan that was made for this kind of GPU. Neither waits for nor delays work on any stream, and may be
+    /// done while one is captured.
     ///
     /// # Errors
     /// What the driver says.
     pub fn with_plan(gpu: &Arc<Gpu>, plan: GpuPlan) -> Result<Self, Error> {
-        gpu.bind()?;
+        let _entered = gpu.enter()?;
+        // Streams are being captured perhaps, here or on another thread; nothing below touches one of them.
+        let _relaxed = Relaxed::on_this_thread()?;
         let kernels = plan.launches.iter().map(|launch| gpu.load(launch.kernel)).collect::<Result<Vec<_>, _>>()?;
-        let stream = gpu.context().default_stream();
-        let upload = |table: &[i32]| {
-            // The driver has no allocation of zero bytes.
-            let table = if table.is_empty() { &[0] } else { table };
-            stream.clone_htod(table).map_err(driver_error("uploading a task table"))
-        };
-        let product_table = upload(&plan.schedule.product)?;
-        let finish_table = upload(&plan.schedule.finish)?;
-        stream.synchronize().map_err(driver_error("uploading the task tables"))?;
+        let product_table = Memory::holding(gpu, &plan.schedule.product, "uploading the product kernel's tasks")?;
+        let finish_table = Memory::holding(gpu, &plan.schedule.finish, "uploading the finish kernel's tasks")?;
         Ok(Self { gpu: gpu.clone(), plan, kernels, product_table, finish_table })
     }
 
     /// The plan.
     pub fn plan(&self) -> &GpuPlan {
         &self.plan
+    }
+
+    /// Whether a call with these tensors is what was planned for.
+    pub(crate) fn fits(&self, inputs: &Inputs<'_>, outputs: &mut Outputs<'_>) -> bool {
+        Tensors::of(inputs, outputs).fit(self.plan.layout).is_ok()
     }
 
     /// The GPU that it runs on.
@@ -87,9 +89,10 @@ impl Executor {
     /// [`Error::Workspace`]; or what the driver says of a launch.
     ///
     /// # Safety
-    /// Until the work has run: all addresses, `workspace` included, are memory of this executor's GPU that is valid for
-    /// the views' extents, nothing else writes them, and nothing else reads the outputs and the workspace. `stream`
-    /// belongs to the context of [`Gpu::context`].
+    /// Until the work has run (for a captured call: as long as its graph is launched) this executor is kept; all
+    /// addresses, `workspace` included, are memory of this executor's GPU that is valid for the views' extents,
+    /// nothing else writes them, and nothing else reads the outputs and the workspace. `stream` belongs to the context
+    /// of [`Gpu::context`].
     pub unsafe fn enqueue(
         &self,
         inputs: &Inputs<'_>,
@@ -107,7 +110,7 @@ impl Executor {
         }
         let tensors = Tensors::of(inputs, outputs);
         tensors.fit(self.plan.layout)?;
-        self.gpu.bind()?;
+        let _entered = self.gpu.enter()?;
         for (launch, &kernel) in self.plan.launches.iter().zip(&self.kernels) {
             let mut values = [0_u64; MAX_ARGS];
             let mut maps = [TensorMap::EMPTY; MAX_MAPS];
@@ -141,8 +144,8 @@ impl Executor {
         match arg {
             Arg::At(Place::Tensor(tensor)) => address(tensor),
             Arg::At(Place::Workspace(offset)) => workspace.address + offset,
-            Arg::At(Place::ProductTable) => table_address(&self.product_table),
-            Arg::At(Place::FinishTable) => table_address(&self.finish_table),
+            Arg::At(Place::ProductTable) => self.product_table.address(),
+            Arg::At(Place::FinishTable) => self.finish_table.address(),
             Arg::Distance(tensor) => {
                 (address(tensor).cast_signed().wrapping_sub(scratch.cast_signed()) / 4).cast_unsigned()
             }
@@ -160,12 +163,6 @@ const MAX_MAPS: usize = 2;
 
 fn too_many_maps(launch: &plan::Launch) -> Error {
     Error::Refused { why: format!("{} has more than {MAX_MAPS} tensor maps", launch.kernel) }
-}
-
-fn table_address(table: &CudaSlice<i32>) -> u64 {
-    use cudarc::driver::DevicePtr;
-    let (address, _in_use) = table.device_ptr(table.stream());
-    address
 }
 
 /// Address and strides of a tensor.

@@ -35,9 +35,14 @@ pub(crate) fn driver_error(what: &str) -> impl FnOnce(DriverError) -> Error + '_
     move |error| Error::Driver { what: what.to_owned(), code: format!("{error}") }
 }
 
-/// The library names that the driver is looked for under.
-fn driver_names() -> String {
-    cudarc::get_lib_name_candidates("cuda").into_iter().take(4).collect::<Vec<_>>().join(", ")
+/// The names that the driver's library has.
+const DRIVER_NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda"] } else { ["libcuda.so", "libcuda.so.1"] };
+
+/// Whether the driver can be loaded. Asked here and not of cudarc, which has the question only in builds where no other
+/// crate links with the driver (candle does).
+fn driver_is_there() -> bool {
+    // SAFETY: loads a library by name and looks nothing up in it; the driver's initialisers are safe to run.
+    DRIVER_NAMES.into_iter().any(|name| unsafe { libloading::Library::new(name) }.is_ok())
 }
 
 /// Devices that the driver shows.
@@ -45,9 +50,8 @@ fn driver_names() -> String {
 /// # Errors
 /// [`Error::NoDriver`] on a machine without one, [`Error::Driver`] when it does not start.
 pub fn device_count() -> Result<usize, Error> {
-    // SAFETY: loads a library by name and looks nothing up in it; the driver's initialisers are safe to run.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(Error::NoDriver { looked_for: driver_names() });
+    if !driver_is_there() {
+        return Err(Error::NoDriver { looked_for: DRIVER_NAMES.join(", ") });
     }
     result::init().map_err(driver_error("starting the driver"))?;
     let count = result::device::get_count().map_err(driver_error("counting devices"))?;
@@ -68,7 +72,8 @@ pub fn driver_version() -> Result<String, Error> {
 }
 
 impl Gpu {
-    /// Opens device `ordinal` in its primary context, which PyTorch and others use too.
+    /// Opens device `ordinal` in its primary context, which PyTorch and others use too. The context that is current on
+    /// this thread stays so.
     ///
     /// # Errors
     /// [`Error::NoDriver`], [`Error::NoDevice`], [`Error::Architecture`] or what the driver says.
@@ -77,6 +82,8 @@ impl Gpu {
         if ordinal >= found {
             return Err(Error::NoDevice { ordinal, found, driver: driver_version()? });
         }
+        let before = result::ctx::get_current().map_err(driver_error("asking for the current context"))?;
+        let _entered = Entered { before: before.unwrap_or(std::ptr::null_mut()) };
         let context = CudaContext::new(ordinal).map_err(driver_error("opening the device's context"))?;
         let facts = facts_of(&context)?;
         let archive = Archive::of(facts.arch)?;
@@ -127,6 +134,36 @@ impl Gpu {
         Ok(Loaded { module, function })
     }
 
+    /// Makes the context current on this thread until the guard is dropped, then the caller's again: frameworks take
+    /// their current device from it.
+    pub(crate) fn enter(&self) -> Result<Entered, Error> {
+        let before = result::ctx::get_current().map_err(driver_error("asking for the current context"))?;
+        self.bind()?;
+        Ok(Entered { before: before.unwrap_or(std::ptr::null_mut()) })
+    }
+
+    /// Waits until everything that was put on any stream of the device's primary context has run.
+    ///
+    /// # Errors
+    /// What the driver says, also of work that failed earlier.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let _entered = self.enter()?;
+        result::ctx::synchronize().map_err(driver_error("waiting for the GPU"))
+    }
+
+    /// Waits until everything that was put on `stream` has run.
+    ///
+    /// # Errors
+    /// What the driver says, also of work that failed earlier.
+    ///
+    /// # Safety
+    /// `stream` belongs to this context.
+    pub unsafe fn wait_for(&self, stream: sys::CUstream) -> Result<(), Error> {
+        let _entered = self.enter()?;
+        // SAFETY: promised by the caller.
+        unsafe { result::stream::synchronize(stream) }.map_err(driver_error("waiting for the stream"))
+    }
+
     /// Makes the context current on this thread.
     pub(crate) fn bind(&self) -> Result<(), Error> {
         self.context.bind_to_thread().map_err(driver_error("making the context current"))
@@ -166,6 +203,19 @@ impl Gpu {
             sys::cuLaunchKernelEx(&raw const config, kernel.function, args.as_mut_ptr(), std::ptr::null_mut())
         };
         code.result().map_err(driver_error("launching a kernel"))
+    }
+}
+
+/// Restores the context that was current before [`Gpu::enter`].
+pub(crate) struct Entered {
+    before: sys::CUcontext,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // SAFETY: the context was current when the guard was made; its owner has it for as long as this call lasts. An
+        // error leaves ours current, which is an open context too.
+        let _ = unsafe { result::ctx::set_current(self.before) };
     }
 }
 

@@ -5,16 +5,21 @@
 
 pub mod archive;
 mod backend;
+mod device;
 mod error;
 mod executor;
 pub mod facts;
 mod gpu;
 pub mod kernel;
+mod memory;
 pub mod plan;
 pub mod schedule;
 pub mod tune;
 
 pub use backend::CudaBackend;
+pub use cudarc::driver::sys::CUstream;
+pub use device::DeviceSession;
 pub use error::Error;
 pub use executor::{Executor, WorkspacePtr};
 pub use gpu::{Gpu, device_count, driver_version};
+pub use memory::Memory;

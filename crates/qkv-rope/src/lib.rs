@@ -46,6 +46,7 @@
 //!
 //! [`backward`] does all of it in one call, for when convenience matters more than the cost of mapping a workspace.
 
+pub mod device;
 pub mod process;
 
 pub use qkv_rope_cpu as cpu;
@@ -69,7 +70,7 @@ pub enum Device {
     /// The CPU, as the options say.
     Cpu(CpuOptions),
     /// The NVIDIA GPU of this number, for tensors in the host's memory, which are copied there and back in each call.
-    /// Callers whose tensors are on the GPU use [`cuda::Executor`].
+    /// Callers whose tensors are on the GPU use [`cuda::DeviceSession`] or [`device::shared_session`].
     Cuda(usize),
 }
 

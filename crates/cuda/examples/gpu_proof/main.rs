@@ -14,16 +14,17 @@ use qkv_rope_cuda::Gpu;
 
 fn main() -> Result<ExitCode> {
     let mut args = std::env::args().skip(1);
-    let chore = args.next().context("usage: gpu_proof check|large|small|bits|time [number]")?;
+    let chore = args.next().context("usage: gpu_proof check|large|small|outliers|bits|time [number]")?;
     let number = args.next().map(|text| text.parse::<usize>()).transpose()?;
     let gpu = Gpu::open(0)?;
     let failures = match chore.as_str() {
         "check" => check::all(&gpu, number.unwrap_or(300))?,
         "large" => check::large(&gpu)?,
         "small" => check::small(&gpu)?,
+        "outliers" => check::outliers(&gpu)?,
         "bits" => layouts::all(&gpu, number.unwrap_or(100))?,
         "time" => timing::all(&gpu, number.unwrap_or(50))?,
-        other => bail!("unknown chore {other:?}, expected check, large, small, bits or time"),
+        other => bail!("unknown chore {other:?}, expected check, large, small, outliers, bits or time"),
     };
     emit(&serde_json::json!({ "chore": chore, "failures": failures }));
     Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
