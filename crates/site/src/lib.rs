@@ -13,6 +13,7 @@ pub mod intake;
 mod pages;
 pub mod plot;
 mod routes;
+mod samples;
 mod serve;
 mod site;
 mod stored;

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use axum::extract::Path;
 use axum::http::header::{CONTENT_DISPOSITION, HeaderValue};
 use axum::response::Response;
-use kernelproof_index::catalog::evaluation;
 
 use crate::ask::{Ask, kept};
 use crate::assets::Asset;
@@ -41,13 +40,13 @@ pub(crate) async fn file(ask: Ask, Path((run, name)): Path<(String, String)>) ->
     responses((status = 200, content_type = "text/csv", body = String), (status = 404, body = crate::ask::Problem)))]
 pub(crate) async fn samples(ask: Ask, Path(run): Path<String>) -> Response {
     let Some(entry) = ask.catalog().run_named(&run) else { return ask.missing("run", &run) };
-    let evaluation = match evaluation(ask.documents(), &entry.facts.id) {
-        Ok(Some(evaluation)) => evaluation,
+    let cases = match crate::samples::samples(ask.documents(), &entry.facts.id) {
+        Ok(Some(cases)) => cases,
         Ok(None) => return ask.missing("bundle", &run),
         Err(error) => return ask.failed(&error),
     };
     let mut text = "case,call,ns\n".to_owned();
-    for case in &evaluation.cases {
+    for case in &cases {
         // Names come from outside; a spreadsheet must see text, in one field.
         let name = case.name.replace('"', "\"\"");
         let name = if name.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{name}") } else { name };

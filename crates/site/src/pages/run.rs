@@ -6,14 +6,14 @@ mod facts;
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Response;
-use kernelproof_eval::evaluation::Evaluation;
-use kernelproof_index::catalog::{Catalog, CohortEntry, RunEntry, evaluation};
+use kernelproof_index::catalog::{Catalog, CohortEntry, RunEntry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Format};
 use crate::display;
 use crate::plot::{SampleRow, Samples};
+use crate::samples::{CaseSamples, samples};
 use crate::view::{RunLine, address, cohort_about};
 use cases::CaseLine;
 use facts::{File, Telemetered};
@@ -94,15 +94,20 @@ pub(crate) struct Commands {
     responses((status = 200, body = RunPage), (status = 404, body = crate::ask::Problem)))]
 pub(crate) async fn page(ask: Ask, Path(name): Path<String>) -> Response {
     let Some(run) = ask.catalog().run_named(&name) else { return ask.missing("run", &name) };
-    match evaluation(ask.documents(), &run.facts.id) {
-        Ok(evaluation) => ask.reply(&RunPage::of(ask.catalog(), run, evaluation.as_ref())),
+    // The twin has no picture; its reader finds the samples in the bundle.
+    let samples = match ask.format {
+        Format::Html => samples(ask.documents(), &run.facts.id),
+        Format::Json => Ok(None),
+    };
+    match samples {
+        Ok(samples) => ask.reply(&RunPage::of(ask.catalog(), run, samples.as_deref())),
         Err(error) => ask.failed(&error),
     }
 }
 
 impl RunPage {
     /// The page of a run, with its samples where the bundle has them.
-    pub(crate) fn of(catalog: &Catalog, run: &RunEntry, evaluation: Option<&Evaluation>) -> Self {
+    pub(crate) fn of(catalog: &Catalog, run: &RunEntry, samples: Option<&[CaseSamples]>) -> Self {
         let facts = &run.facts;
         let operation = catalog.operations().iter().find(|operation| operation.id == facts.operation);
         let cohort = catalog.cohort(&run.cohort);
@@ -134,7 +139,7 @@ impl RunPage {
             share_of_datasheet: facts.datasheet.share_of_light,
             score: facts.measured.score,
             baseline: facts.baseline.clone(),
-            samples_svg: evaluation.map(|evaluation| samples_svg(evaluation, &cases)),
+            samples_svg: samples.map(|samples| samples_svg(samples, &cases)),
             cases,
             telemetry: facts.cases.iter().filter_map(Telemetered::of).collect(),
             environment: environment(&facts.environment),
@@ -182,13 +187,13 @@ fn beside(catalog: &Catalog, run: &RunEntry, cohort: &CohortEntry) -> Vec<[Strin
     found
 }
 
-fn samples_svg(evaluation: &Evaluation, cases: &[CaseLine]) -> String {
+fn samples_svg(samples: &[CaseSamples], cases: &[CaseLine]) -> String {
     let labels: Vec<String> = cases.iter().map(CaseLine::label).collect();
     let rows: Vec<SampleRow<'_>> = cases
         .iter()
         .zip(&labels)
         .map(|(case, label)| {
-            let found = evaluation.cases.iter().find(|found| found.name == case.name);
+            let found = samples.iter().find(|found| found.name == case.name);
             SampleRow {
                 name: &case.name,
                 label,
