@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The site under load, over loopback only: 10 000 made-up runs, one client for the time of a page, sixteen for the rate.
-# Needs wrk (Debian: apt-get install wrk), curl and python3. Takes about two minutes.
+# Needs wrk (Debian: apt-get install wrk), curl and python3. Takes about two minutes; SECONDS_MIX, SECONDS_SEARCH and SECONDS_RATE shorten it.
 set -euo pipefail
 binary=${KERNELPROOF_BIN:-target/release/kernelproof}
 runs=${RUNS:-10000}
@@ -37,10 +37,12 @@ first() { curl -s -o /dev/null -w '%{time_total} s, %{size_download} bytes' -H '
 echo "== the operation page for the first time, and again: $(first "$site$operation"); $(first "$site$operation")"
 echo "== the first page: $(first "$site/")"
 pages=$(wc -l <"$folder/pages")
-echo "== one client, $pages different pages in turn, each made when first asked for"
-ADDRESSES=$folder/pages wrk -t1 -c1 -d15s --latency -s "$here/mix.lua" "$site" | grep -E 'Latency|%|requests|Non-2xx|Socket' || true
+echo '== one client, each page for the first time'
+python3 "$here/first.py" "$site" "$folder/pages"
+echo "== one client, the same $pages pages in turn"
+ADDRESSES=$folder/pages wrk -t1 -c1 -d${SECONDS_MIX:-15}s --latency -s "$here/mix.lua" "$site" | grep -E 'Latency|%|requests|Non-2xx|Socket' || true
 echo '== one client, searches'
-ADDRESSES=$folder/searches wrk -t1 -c1 -d5s --latency -s "$here/mix.lua" "$site" | grep -E 'Latency|%|requests|Non-2xx|Socket' || true
+ADDRESSES=$folder/searches wrk -t1 -c1 -d${SECONDS_SEARCH:-5}s --latency -s "$here/mix.lua" "$site" | grep -E 'Latency|%|requests|Non-2xx|Socket' || true
 echo '== sixteen clients, the operation page, 30 s'
-wrk -t1 -c16 -d30s --latency -H 'accept-encoding: gzip' "$site$operation" | grep -E 'Latency|%|requests|Requests/sec|Non-2xx|Socket' || true
+wrk -t1 -c16 -d${SECONDS_RATE:-30}s --latency -H 'accept-encoding: gzip' "$site$operation" | grep -E 'Latency|%|requests|Requests/sec|Non-2xx|Socket' || true
 ps -o rss= -p "$server" | awk '{ printf "== resident memory of the server: %.0f MB\n", $1 / 1024 }'

@@ -123,7 +123,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     })
 }
 
-/// Half the time of the default level for three per cent more bytes.
+/// Two thirds of the default level's time for 4 % more bytes (a page of the index, 2026-12-01).
 const LEVEL: u32 = 4;
 
 fn pack(plain: &[u8]) -> Option<Bytes> {
