@@ -6,11 +6,23 @@
     {"do": "at", "starts": [13 byte offsets]}             -> {}
     {"do": "call"}                                        -> {}
     {"do": "nothing"}                                     -> {}
+
+On a GPU ("device" in "hello") the shared memory is the mirror of a block on the device, and a call is timed there:
+
+    {"do": "hello", ..., "device": 0}                     -> {..., "gpu": {"timer": "cupti", "flush_bytes": 1, "cuda": "13.0"}}
+    {"do": "stage", "guard": 1, "poison": 2}   inputs to the device, outputs full of poison in a sea of guards -> {}
+    {"do": "keep", "slot": 0}                  keeps the inputs that were staged -> {}
+    {"do": "compose", "copies": [[slot, from, to, bytes]], ...}   as stage, from what was kept -> {}
+    {"do": "call"}                                        -> {"time_ns": 1, "activities": ["..."], "late": false}
+    {"do": "fetch", "bytes": [0, 1000]}        a part of the block, as it was when the call's stream had ended, to shared memory -> {}
+    {"do": "settle"}                           the block as it is now, to shared memory -> {}
+
     {"do": "end"}                                         -> {"replaced": ["time.time"]}
 
 Tensors lie in memory that the parent shares. The parent fills it, keeps the time and judges; it stops this process with
 SIGSTOP whenever it is not its turn. Nothing here can be trusted, because the solution runs in the same interpreter, and
-nothing here needs to be: what this process says has no influence on a time or a verdict, except that it is done.
+nothing here needs to be on a CPU: what this process says has no influence on a time or a verdict, except that it is done.
+On a GPU it says the time, through functions that were looked up before the solution was loaded.
 """
 
 import gc
@@ -27,7 +39,7 @@ from kernelproof_worker import INPUTS, OUTPUTS, Problem, serve, shapes
 
 # No file that a solution writes needs to be larger; a log that grows without end would fill the disk.
 LARGEST_FILE_BYTES = 1 << 30
-OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory")
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "not enough memory")
 
 # What PyTorch says when this machine lacks a tool for compiling; that is no fault of the solution.
 MISSING = ("Ninja is required", "CUDA_HOME environment variable is not set", "C++ compiler not found")
@@ -55,6 +67,9 @@ class Worker:
         self.shapes = {}
         self.inputs = self.outputs = ()
         self.genuine = []
+        self.device = self.clock = None
+        self.block = self.snapshot = self.cold = self.host = None
+        self.kept, self.outputs_from, self.pinned = {}, 0, False
 
     def hello(self, request):
         try:
@@ -64,6 +79,7 @@ class Worker:
         torch.set_num_threads(request["threads"])
         torch.set_grad_enabled(False)
         self.torch = torch
+        gpu = self.open(request["device"]) if request.get("device") is not None else None
         limit = data_bytes() + request["memory_bytes"]
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE_BYTES, LARGEST_FILE_BYTES))
@@ -78,7 +94,29 @@ class Worker:
             (sys.modules["kernelproof_worker"], ("serve",)),
         ]
         self.genuine = [(owner, name, getattr(owner, name)) for owner, names in watched for name in names]
-        return {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads()}
+        answer = {"torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads()}
+        return {**answer, "gpu": gpu} if gpu else answer
+
+    def open(self, ordinal):
+        """The GPU, with everything made that its first use makes."""
+        torch = self.torch
+        if not torch.cuda.is_available():
+            raise Problem("missing", "this PyTorch sees no NVIDIA GPU")
+        torch.cuda.set_device(ordinal)
+        self.device = torch.device("cuda", ordinal)
+        square = torch.ones(64, 64, device=self.device)
+        (square @ square).sum().item()
+        self.cold = torch.zeros(2 * torch.cuda.get_device_properties(ordinal).L2_cache_size, dtype=torch.uint8,
+                                device=self.device)
+        from gpu_clock import FILLS, Clock
+        self.clock = Clock(self.cold.numel())
+        gpu = {"timer": self.clock.name, "flush_bytes": FILLS * self.cold.numel(), "cuda": torch.version.cuda}
+        try:
+            import triton
+            gpu["triton"] = triton.__version__
+        except ImportError:
+            pass
+        return gpu
 
     def load(self, request):
         file, name = request["entry"].split("::")
@@ -114,18 +152,82 @@ class Worker:
 
     def case(self, request):
         self.inputs = self.outputs = ()
-        self.memory = None
+        if self.host is not None and self.pinned:
+            self.clock.driver.unregister(self.host.data_ptr())
+        self.memory = self.block = self.snapshot = self.host = None
+        self.kept = {}
         gc.collect()
+        # What is there stays there; looking through all of PyTorch after every call would take a tenth of a second.
+        gc.freeze()
         with open(request["path"], "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), request["bytes"])
         self.shapes = shapes(request["sizes"])
+        if self.device is not None:
+            self.outputs_from = request["outputs_from"]
+            self.mirror()
         return {}
+
+    def mirror(self):
+        torch = self.torch
+        self.host = torch.frombuffer(self.memory, dtype=torch.float32)
+        self.block = torch.zeros(self.host.shape, dtype=torch.float32, device=self.device)
+        self.snapshot = torch.zeros_like(self.block)
+        try:
+            self.clock.driver.register(self.host.data_ptr(), self.host.nbytes, 0)
+            self.pinned = True
+        except Exception:  # Slower copies, nothing else.
+            self.pinned = False
+
+    def stream(self):
+        return self.torch.cuda.current_stream(self.device).cuda_stream
+
+    def stage(self, request):
+        driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
+        driver.upload(start, self.host.data_ptr(), self.outputs_from, stream)
+        return self.poison(request)
+
+    def keep(self, request):
+        self.kept[request["slot"]] = self.block[:self.outputs_from // 4].clone()
+        return {}
+
+    def compose(self, request):
+        driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
+        kept = {slot: block.data_ptr() for slot, block in self.kept.items()}
+        for slot, source, target, amount in request["copies"]:
+            driver.copy(start + target, kept[slot] + source, amount, stream)
+        return self.poison(request)
+
+    def poison(self, request):
+        driver, stream, start = self.clock.driver, self.stream(), self.block.data_ptr()
+        driver.fill_words(start + self.outputs_from, request["guard"], (self.block.nbytes - self.outputs_from) // 4, stream)
+        for output in self.outputs:
+            if output.numel():
+                driver.fill_words(output.data_ptr(), request["poison"], output.numel(), stream)
+        driver.reset_cache()
+        driver.synchronize()
+        return {}
+
+    def download(self, source, first, end):
+        driver, amount = self.clock.driver, min(end, self.host.nbytes) - first
+        driver.download(self.host.data_ptr() + first, source.data_ptr() + first, amount, self.stream())
+        driver.synchronize()
+        return {}
+
+    def fetch(self, request):
+        return self.download(self.snapshot, *request["bytes"])
+
+    def settle(self, _):
+        self.clock.driver.synchronize()
+        return self.download(self.block, 0, self.host.nbytes)
 
     def tensor(self, name, start):
         torch, shape = self.torch, self.shapes[name]
         elems = torch.Size(shape).numel()
         if elems == 0:
-            return torch.empty(shape)
+            return torch.empty(shape, device=self.device)
+        if self.device is not None:
+            first = start // self.block.element_size()
+            return self.block[first:first + elems].view(shape)
         return torch.frombuffer(self.memory, dtype=torch.float32, count=elems, offset=start).reshape(shape)
 
     def at(self, request):
@@ -134,17 +236,27 @@ class Worker:
         gc.collect()
         return {}
 
+    def compute(self):
+        if self.destination_passing:
+            self.run(*self.inputs, *self.outputs)
+        else:
+            self.copy(self.run(*self.inputs))
+
     def call(self, _):
         try:
-            if self.destination_passing:
-                self.run(*self.inputs, *self.outputs)
-            else:
-                self.copy(self.run(*self.inputs))
+            if self.device is not None:
+                return self.timed()
+            self.compute()
         except Exception as error:
             if is_out_of_memory(error):
                 raise Problem("memory", f"{type(error).__name__}: {error}"[:4000]) from error
             raise
         return {}
+
+    def timed(self):
+        places = self.cold.data_ptr(), self.block.data_ptr(), self.snapshot.data_ptr(), self.block.nbytes
+        time_ns, activities, late = self.clock.time(self.stream(), *places, self.compute)
+        return {"time_ns": time_ns, "activities": activities, "late": late}
 
     def copy(self, results):
         """Value-returning solutions pay for the copy into the outputs."""
@@ -164,9 +276,12 @@ class Worker:
 
     def end(self, _):
         replaced = [f"{owner.__name__}.{name}" for owner, name, was in self.genuine if getattr(owner, name) is not was]
+        if self.clock and self.clock.driver.persisting_bytes() != self.clock.persisting_bytes:
+            replaced.append("the part of the second-level cache that is set aside")
         return {"replaced": replaced}
 
 
 if __name__ == "__main__":
     worker = Worker()
-    serve({name: getattr(worker, name) for name in ("hello", "load", "case", "at", "call", "nothing", "end")})
+    serve({name: getattr(worker, name) for name in (
+        "hello", "load", "case", "at", "stage", "keep", "compose", "call", "fetch", "settle", "nothing", "end")})

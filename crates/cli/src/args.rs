@@ -168,7 +168,7 @@ impl ModeArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionArg {
     /// f32 operands and sums (CPU): normwise error at most 2e-6
     Ieee,

@@ -7,5 +7,5 @@ mod shared;
 mod solution;
 
 #[cfg(target_os = "linux")]
-pub(crate) use external::{External, Limits};
+pub(crate) use external::{External, GpuClock, Limits};
 pub(crate) use solution::Solution;

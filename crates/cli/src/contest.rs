@@ -1,5 +1,6 @@
 //! Who takes part in a benchmark: our backends, and what a user would run instead.
 
+pub(crate) mod gpu;
 mod inputs;
 mod ours;
 pub(crate) mod pytorch;

@@ -7,6 +7,7 @@ use qkv_rope_cuda::CudaBackend;
 use qkv_rope_op::Backend;
 
 use crate::args::{Device, DeviceArgs};
+use crate::failure::Failure;
 use crate::machine;
 
 impl DeviceArgs {
@@ -25,6 +26,11 @@ impl DeviceArgs {
             Device::Cuda(ordinal) => cuda(ordinal),
         }
     }
+}
+
+/// A GPU, or something that measuring on it needs, is not there.
+pub(crate) fn unavailable(error: kernelproof_gauge::Error) -> Failure {
+    Failure::unavailable(error.to_string())
 }
 
 /// A GPU of this machine, for tensors in the host's memory.

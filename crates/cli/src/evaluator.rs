@@ -5,10 +5,13 @@ pub(crate) mod compare;
 pub(crate) mod exclusive;
 pub(crate) mod exploits;
 mod facts;
+mod place;
+pub(crate) mod score;
 pub(crate) mod table;
 mod telemetry;
 mod who;
 
+pub(crate) use place::place;
 pub(crate) use who::{Candidate, Who, parse_who};
 
 use std::num::NonZeroUsize;
@@ -22,7 +25,7 @@ use kernelproof_eval::judge::{Bench, Rules, judge};
 use kernelproof_eval::measure::MonotonicClock;
 use qkv_rope_op::{Cost, Problem};
 
-use crate::args::{ModeArgs, Workload};
+use crate::args::{Device, ModeArgs, Workload};
 use crate::interrupt;
 use crate::machine::{self, Machine};
 use crate::progress::Progress;
@@ -46,6 +49,18 @@ pub(crate) struct Resources {
     pub(crate) python: Option<PathBuf>,
     pub(crate) call_limit: Duration,
     pub(crate) memory_bytes: u64,
+    /// Where solutions, and this program's own backends, compute.
+    pub(crate) device: Device,
+}
+
+impl Resources {
+    /// The number of the GPU, where one computes.
+    pub(crate) fn gpu(&self) -> Option<usize> {
+        match self.device {
+            Device::Cpu => None,
+            Device::Cuda(ordinal) => Some(ordinal),
+        }
+    }
 }
 
 impl Settings {
@@ -84,14 +99,16 @@ pub(crate) fn evaluate(
     ceilings: Vec<Ceiling>,
 ) -> anyhow::Result<Option<Evaluation>> {
     settings.require_memory(1)?;
-    let machine = Machine::here();
+    let (machine, monitor) = (Machine::here(), candidate.monitor());
+    let mut flush = flush_for(&[candidate], &machine);
+    let flush_bytes = candidate.gpu_flush_bytes().unwrap_or(flush.len_bytes());
     let mut evaluation = Evaluation {
         schema: SCHEMA.to_owned(),
         observed: now(),
         command: public_command(std::env::args()),
         implementation: candidate.implementation(settings),
-        protocol: facts::protocol(settings, candidate, &machine),
-        environment: facts::environment(&machine),
+        protocol: facts::protocol(settings, candidate, flush_bytes),
+        environment: facts::environment(&machine, monitor.as_deref()),
         ceilings,
         baseline: settings.baseline.as_ref().map(|baseline| baseline.implementation.name.clone()),
         cases: Vec::new(),
@@ -99,7 +116,6 @@ pub(crate) fn evaluate(
     let calls = u64::from(settings.rules.calls());
     let total = settings.workloads.iter().map(|workload| calls * settings.weight(workload)).sum();
     let progress = Progress::new(total);
-    let mut flush = CacheFlush::new(machine.last_level_cache_bytes, machine.threads_available);
     for workload in &settings.workloads {
         progress.doing(workload.name.clone());
         let step = settings.weight(workload);
@@ -113,7 +129,7 @@ pub(crate) fn evaluate(
         let mut bench = Bench {
             clock: &MonotonicClock::default(),
             flush: &mut flush,
-            telemetry: &telemetry::read,
+            telemetry: &|| telemetry::read(monitor.as_deref()),
             least_ns: &least_ns,
             watch: &mut watch,
         };
@@ -130,6 +146,12 @@ pub(crate) fn evaluate(
         evaluation.cases.push(case);
     }
     Ok(Some(evaluation))
+}
+
+/// What empties this machine's caches before a call. A GPU's are emptied on the GPU, where the host's do not matter.
+fn flush_for(candidates: &[&mut Candidate], machine: &Machine) -> CacheFlush {
+    let on_gpu = candidates.iter().any(|candidate| candidate.gpu_flush_bytes().is_some());
+    CacheFlush::new(if on_gpu { 0 } else { machine.last_level_cache_bytes }, machine.threads_available)
 }
 
 /// The floor that a time must not be below.

@@ -33,6 +33,8 @@ pub(crate) struct Script {
     /// Name of the file.
     pub(crate) file: &'static str,
     pub(crate) text: &'static str,
+    /// Modules that it imports besides [`COMMON`], by file name.
+    pub(crate) modules: &'static [(&'static str, &'static str)],
     /// Variables of its environment.
     pub(crate) environment: &'static [(&'static str, &'static str)],
 }
@@ -93,7 +95,8 @@ impl Worker {
     /// # Errors
     /// When there is none.
     pub(crate) fn start(script: Script, python: Option<&Path>, threads: usize, folder: &Path) -> anyhow::Result<Self> {
-        for (file, text) in [COMMON, (script.file, script.text)] {
+        let own = [COMMON, (script.file, script.text)];
+        for &(file, text) in own.iter().chain(script.modules) {
             let path = folder.join(file);
             std::fs::write(&path, text).with_context(|| format!("{}: cannot be written", path.display()))?;
         }
@@ -289,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    const SCRIPT: Script = Script { label: "pytorch", file: "script.py", text: "", environment: &[] };
+    const SCRIPT: Script = Script { label: "pytorch", file: "script.py", text: "", modules: &[], environment: &[] };
 
     /// A worker that is a shell script, which gets the name of the Python script as its argument.
     fn worker(folder: &Path, script: &str) -> Worker {

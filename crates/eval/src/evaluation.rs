@@ -4,13 +4,17 @@
 //! Units are in the names: `_ns` are integer nanoseconds, `_bytes` bytes. All integers are below 2^53 and all numbers
 //! finite, so the data survives canonical JSON (RFC 8785) unchanged.
 
+mod activities;
 mod aggregates;
 mod case;
+mod gpu;
 mod roofline;
 mod status;
 
+pub use activities::Activities;
 pub use aggregates::Aggregates;
 pub use case::{Audit, CaseResult, Headroom, Round, Telemetry};
+pub use gpu::{Gpu, GpuReading};
 pub use roofline::{BEYOND_CEILINGS, Ceiling, Origin, Resource, SpeedOfLight};
 pub use status::Status;
 
@@ -140,7 +144,7 @@ pub struct Evaluator {
 }
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The device that computed, by its own name.
     pub device: String,
@@ -162,6 +166,9 @@ pub struct Environment {
     pub clock_policy: Option<String>,
     /// Hypervisor or container, where one is known.
     pub virtualisation: Option<String>,
+    /// The GPU, where one computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
 }
 
 impl Evaluation {

@@ -14,8 +14,9 @@ mod timing;
 mod turn;
 
 pub use arena::{Layout, Places, Span};
+pub use contents::{Mixture, Run};
 pub use duel::{Duel, SIDES, duel};
-pub use subject::{Fault, InProcess, Subject};
+pub use subject::{Extent, Fault, InProcess, Subject};
 
 use std::ops::ControlFlow;
 
@@ -107,6 +108,7 @@ pub fn judge(
         audit: None,
         spot_checked_calls: 0,
         samples_ns: Vec::new(),
+        activities: None,
         telemetry: Vec::new(),
         baseline_ns: None,
     };

@@ -25,6 +25,7 @@ mod operation;
 mod resolve;
 mod run;
 mod search;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod trust;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use kernelproof_eval::evaluation::{self, Evaluation};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Digest;
 use crate::manifest::{Invalid, Spec};
 
 /// Where a run took place. Nothing in it names the machine's owner, host or folders.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     /// What computed, by its own name.
@@ -35,6 +36,9 @@ pub struct Environment {
     pub clock_policy: Option<String>,
     /// Hypervisor or container, where one is known.
     pub virtualisation: Option<String>,
+    /// The GPU, where one computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<evaluation::Gpu>,
 }
 
 impl From<&Evaluation> for Environment {
@@ -56,6 +60,7 @@ impl From<&Evaluation> for Environment {
             software: evaluation.implementation.runtime.clone(),
             clock_policy: facts.clock_policy.clone(),
             virtualisation: facts.virtualisation.clone(),
+            gpu: facts.gpu.clone(),
         }
     }
 }
@@ -64,7 +69,11 @@ impl Spec for Environment {
     const KIND: &'static str = "Environment";
 
     fn validate(&self) -> Result<(), Invalid> {
-        let Self { device, cpu, os, kernel, target, .. } = self;
+        let Self { device, cpu, os, kernel, target, gpu, .. } = self;
+        if let Some(gpu) = gpu {
+            let is_digest = gpu.board.parse::<Digest>().is_ok();
+            Invalid::unless(is_digest, "gpu.board", format!("{:?}", gpu.board), "a digest")?;
+        }
         let texts = [("device", device), ("cpu", cpu), ("os", os), ("kernel", kernel), ("target", target)];
         texts.into_iter().try_for_each(|(field, text)| Invalid::unless_text(field, text))?;
         for (field, threads) in [("threads", self.threads), ("threads_available", self.threads_available)] {

@@ -4,6 +4,10 @@
 //! it is not its turn, so it cannot work ahead while inputs are placed, nor finish late while outputs are read. It is
 //! no security sandbox: see the decision record on trust.
 
+mod on_gpu;
+
+pub(crate) use on_gpu::GpuClock;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,9 +15,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kernelproof_eval::evaluation::Status;
-use kernelproof_eval::judge::{Fault, Layout, Places, Subject};
+use kernelproof_eval::judge::{Extent, Fault, Layout, Mixture, Places, Subject};
 use kernelproof_eval::measure::Clock;
-use qkv_rope_op::{Pairing, Problem};
+use qkv_rope_op::{Pairing, Problem, Tensor};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -30,6 +34,7 @@ const SCRIPT: Script = Script {
     label: "solution",
     file: "solution_worker.py",
     text: include_str!("../../python/solution_worker.py"),
+    modules: &[("gpu_clock.py", include_str!("../../python/gpu_clock.py"))],
     environment: &[BOUND],
 };
 
@@ -48,6 +53,8 @@ pub(crate) struct Limits {
     pub(crate) call: Duration,
     /// Memory beyond what PyTorch has after its import.
     pub(crate) memory_bytes: u64,
+    /// The NVIDIA GPU that it runs on; `None` on the CPU.
+    pub(crate) gpu: Option<usize>,
 }
 
 /// A solution, and the process that runs it.
@@ -60,12 +67,19 @@ pub(crate) struct External {
     loaded: bool,
     memory: Option<Shared>,
     handshake_ns: Vec<u64>,
+    /// What the last call made the GPU do.
+    activities: Option<Vec<String>>,
+    /// Places of inputs that the worker keeps, by slot.
+    kept: Vec<Option<Places>>,
+    /// Where the room of the outputs begins in the block.
+    outputs_from: usize,
 }
 
 #[derive(Debug)]
 struct Running {
     worker: Worker,
     runtime: BTreeMap<String, String>,
+    gpu: Option<GpuClock>,
     folder: tempfile::TempDir,
 }
 
@@ -74,6 +88,7 @@ struct Hello {
     torch: String,
     python: String,
     threads: usize,
+    gpu: Option<GpuClock>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,14 +101,20 @@ impl Running {
         let folder = tempfile::Builder::new().prefix("kernelproof-").tempdir().context("no temporary folder")?;
         let threads = limits.threads.get();
         let mut worker = Worker::start(SCRIPT, limits.python.as_deref(), threads, folder.path())?;
-        let request = json!({"do": "hello", "threads": threads, "memory_bytes": limits.memory_bytes});
+        let request =
+            json!({"do": "hello", "threads": threads, "memory_bytes": limits.memory_bytes, "device": limits.gpu});
         let hello: Hello = worker.ask(&request, HELLO_LIMIT).map_err(Failure::from)?;
         if hello.threads != threads {
             let message = format!("PyTorch uses {} threads where {threads} were asked for", hello.threads);
             return Err(Failure::unavailable(message).into());
         }
         let runtime = [("python", hello.python), ("torch", hello.torch), (BOUND.0, BOUND.1.to_owned())];
-        Ok(Self { worker, runtime: runtime.map(|(name, version)| (name.to_owned(), version)).into(), folder })
+        let mut runtime: BTreeMap<String, String> = runtime.map(|(name, version)| (name.to_owned(), version)).into();
+        if let Some(gpu) = &hello.gpu {
+            runtime.insert("cuda".to_owned(), gpu.cuda.clone());
+            runtime.extend(gpu.triton.clone().map(|version| ("triton".to_owned(), version)));
+        }
+        Ok(Self { worker, runtime, gpu: hello.gpu, folder })
     }
 
     fn solution_folder(&self) -> PathBuf {
@@ -109,7 +130,18 @@ impl External {
     pub(crate) fn start(solution: Solution, limits: Limits) -> anyhow::Result<Self> {
         let mut running = Running::start(&limits)?;
         let handshake_ns = handshakes(&mut running.worker).map_err(Failure::from)?;
-        Ok(Self { solution, limits, running, ended: false, loaded: false, memory: None, handshake_ns })
+        Ok(Self {
+            solution,
+            limits,
+            running,
+            ended: false,
+            loaded: false,
+            memory: None,
+            handshake_ns,
+            activities: None,
+            kept: Vec::new(),
+            outputs_from: 0,
+        })
     }
 
     /// Its file.
@@ -120,6 +152,11 @@ impl External {
     /// Versions of what it runs inside.
     pub(crate) fn runtime(&self) -> &BTreeMap<String, String> {
         &self.running.runtime
+    }
+
+    /// How its calls are timed, where it runs on a GPU.
+    pub(crate) fn gpu_clock(&self) -> Option<&GpuClock> {
+        self.running.gpu.as_ref()
     }
 
     /// Times of calls that do nothing.
@@ -170,7 +207,9 @@ impl External {
                 _ => Status::CallFailed,
             },
         };
-        self.ended |= !matches!(error, WorkerError::Said { .. });
+        // After most errors of the device, a process can do nothing more with it.
+        let lost = detail.contains("CUDA error") || detail.contains("answered 7");
+        self.ended |= !matches!(error, WorkerError::Said { .. }) || (self.limits.gpu.is_some() && lost);
         Fault { status, detail }
     }
 }
@@ -211,7 +250,7 @@ impl Subject for External {
         if problem.pairing != Pairing::HalfSplit {
             return unsupported("solutions compute the half-split style".to_owned());
         }
-        if let Some(why) = self.solution.needs_gpu() {
+        if let (None, Some(why)) = (self.limits.gpu, self.solution.needs_gpu()) {
             return unsupported(why);
         }
         if self.ended {
@@ -227,7 +266,11 @@ impl Subject for External {
         let memory = memory.map_err(|error| inconclusive(format!("no shared memory: {error}")))?;
         let (path, bytes) = (memory.path(), memory.len_bytes());
         self.memory = Some(memory);
-        let request = json!({"do": "case", "path": path, "bytes": bytes, "sizes": problem.dims});
+        self.outputs_from = layout.slots()[Tensor::INPUTS.len()].start;
+        let outputs_from = self.outputs_from * size_of::<f32>();
+        let request = json!({
+            "do": "case", "path": path, "bytes": bytes, "sizes": problem.dims, "outputs_from": outputs_from,
+        });
         let _: Value = self.ask(&request, self.limits.call)?;
         Ok(())
     }
@@ -242,17 +285,46 @@ impl Subject for External {
         self.memory.as_mut().map_or(&mut [], Shared::elems)
     }
 
+    fn stage(&mut self, _: &Places) -> Result<(), Fault> {
+        self.on_gpu(&json!({"do": "stage", "guard": Places::GUARD, "poison": Places::POISON}))
+    }
+
     fn call(&mut self, _: &Places, _: &dyn Clock) -> Result<u64, Fault> {
+        if self.limits.gpu.is_some() {
+            return self.call_on_gpu();
+        }
         let worker = &mut self.running.worker;
         let answer = worker.ask_timed::<Value>(&json!({"do": "call"}), self.limits.call, Worker::thaw);
         worker.freeze();
         answer.map(|(_, time_ns)| time_ns).map_err(|error| self.fault(error))
     }
 
+    fn is_remote(&self) -> bool {
+        self.limits.gpu.is_some()
+    }
+
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        self.keep_on_gpu(slot, places)
+    }
+
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        self.compose_on_gpu(places, mixture)
+    }
+
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
+        self.fetch(places, extent)
+    }
+
+    fn activities(&self) -> Option<Vec<String>> {
+        self.activities.clone()
+    }
+
     fn settle(&mut self) {
         self.running.worker.thaw();
         std::thread::sleep(SETTLE);
         self.running.worker.freeze();
+        // A worker that cannot answer has been dealt with where it failed first.
+        drop(self.on_gpu(&json!({"do": "settle"})));
     }
 
     fn end(&mut self) -> Result<(), Fault> {

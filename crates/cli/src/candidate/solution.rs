@@ -21,6 +21,9 @@ const CPP: [&str; 1] = ["cuda_cpp"];
 pub(crate) struct Solution {
     pub(crate) name: String,
     pub(crate) author: String,
+    /// SPDX expression; the public format has no field for it, and readers of that format pass over this one.
+    #[serde(default)]
+    pub(crate) license: Option<String>,
     pub(crate) spec: Spec,
     pub(crate) sources: Vec<SourceFile>,
     /// `sha256:…` of the file.

@@ -10,10 +10,10 @@ use kernelproof_eval::judge::Rules;
 use qkv_rope_cpu::Isa;
 use rand::RngExt as _;
 
-use crate::args::{JsonArg, ModeArgs, WorkloadArgs, parse_threads};
+use crate::args::{Device, JsonArg, ModeArgs, WorkloadArgs, parse_device, parse_threads};
 use crate::bundles;
 use crate::evaluator::exclusive::Exclusive;
-use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, exploits, parse_who, table};
+use crate::evaluator::{self, Candidate, Resources, Settings, Who, ceilings, exploits, parse_who, place, score, table};
 use crate::failure::Exit;
 use crate::interrupt;
 use crate::machine;
@@ -24,6 +24,8 @@ Examples:
   kernelproof eval --all -o records/runs
   kernelproof eval --impl cpu-avx2 --case s1024b2
   kernelproof eval --solution solution.json --all --quick --python ~/venv/bin/python
+  kernelproof eval --impl cuda-split --all -o records/runs
+  kernelproof eval --solution solution.json --device cuda --precision fast --all
   kernelproof eval --self-test                 cheats that must be rejected, honest oddities that must pass
 
 An evaluation checks 10 rounds of fresh inputs against f64 (the first in full), then times 50 calls with new contents at new \
@@ -41,7 +43,7 @@ const SEEDS: u64 = 1 << 53;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct EvalArgs {
-    /// A built-in implementation: cpu-avx512, cpu-avx2 or cpu-portable [default: the widest that this processor has]
+    /// A built-in implementation: cpu-avx512, cpu-avx2, cpu-portable, cuda-fast or cuda-split [default: the widest that this processor has]
     #[arg(long = "impl", value_name = "NAME", value_parser = parse_who)]
     implementation: Option<Who>,
     /// A solution in SOL-ExecBench's format (pytorch, triton, cuda_cpp)
@@ -92,7 +94,10 @@ impl RulesArgs {
 /// What an implementation may use.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ResourceArgs {
-    /// CPU threads [default: all that this process may use]
+    /// Where it computes: cpu, cuda (the first NVIDIA GPU) or cuda:N [default: cuda for cuda-fast and cuda-split, else cpu]
+    #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
+    pub(crate) device: Option<Device>,
+    /// CPU threads [default: all that this process may use; 1 beside a GPU]
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     threads: Option<NonZeroUsize>,
     /// The Python that has PyTorch [default: python3 or python on PATH]
@@ -107,18 +112,21 @@ pub(crate) struct ResourceArgs {
 }
 
 impl ResourceArgs {
-    pub(crate) fn resources(&self) -> Resources {
+    /// What was asked for, for implementations on `device`.
+    pub(crate) fn resources(&self, device: Device) -> Resources {
         let all = NonZeroUsize::new(machine::threads_available()).unwrap_or(NonZeroUsize::MIN);
-        self.resources_with(all)
+        // A GPU is given its work by one thread; more would put runs of other machines into other cohorts.
+        self.resources_with(device, if device == Device::Cpu { all } else { NonZeroUsize::MIN })
     }
 
     /// What was asked for, or `threads` where no number of threads was.
-    pub(crate) fn resources_with(&self, threads: NonZeroUsize) -> Resources {
+    pub(crate) fn resources_with(&self, device: Device, threads: NonZeroUsize) -> Resources {
         Resources {
             threads: self.threads.unwrap_or(threads),
             python: self.python.clone(),
             call_limit: Duration::from_secs(self.call_limit),
             memory_bytes: self.memory_limit << 20,
+            device,
         }
     }
 }
@@ -128,17 +136,18 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
     if args.self_test {
         return self_test(args);
     }
-    let settings = Settings {
-        workloads: args.workload.workloads()?,
-        mode: args.mode,
-        rules: args.rules.rules(),
-        limits: args.resources.resources(),
-        baseline: args.baseline.as_deref().map(read).transpose()?,
-    };
     let who = match (&args.solution, &args.implementation) {
         (Some(path), _) => Who::Solution(path.clone()),
         (None, Some(who)) => who.clone(),
         (None, None) => Who::Cpu(Isa::detect()),
+    };
+    let (device, mode) = place(&[&who], args.resources.device, args.mode)?;
+    let settings = Settings {
+        workloads: args.workload.workloads()?,
+        mode,
+        rules: args.rules.rules(),
+        limits: args.resources.resources(device),
+        baseline: args.baseline.as_deref().map(read).transpose()?,
     };
     if args.output.is_some() {
         bundles::require_suite(&settings)?;
@@ -156,7 +165,11 @@ pub(crate) fn execute(args: &EvalArgs) -> anyhow::Result<Exit> {
 
 fn self_test(args: &EvalArgs) -> anyhow::Result<Exit> {
     interrupt::listen()?;
-    let test = exploits::run(&args.resources.resources(), args.rules.rules().secret_seed)?;
+    let test = exploits::run(
+        &args.resources.resources(args.resources.device.unwrap_or_default()),
+        args.rules.rules().secret_seed,
+    )?;
+    score::keep(&test);
     output::result(args.json.json.as_ref(), &test, &table::self_test(&test))?;
     let right = test.findings.iter().all(exploits::Finding::is_right);
     Ok(match (test.complete, right) {
@@ -181,14 +194,15 @@ pub(crate) fn conduct(who: &Who, settings: &Settings) -> anyhow::Result<Option<C
     let _machine = Exclusive::take()?;
     interrupt::listen()?;
     let mut candidate = Candidate::open(who, &settings.limits)?;
-    let mut known = ceilings::measured(settings.limits.threads)?;
-    known.extend(ceilings::stated(&machine::Machine::here().cpu, settings.limits.threads));
+    let known = ceilings::of(&settings.limits)?;
     let Some(mut evaluation) = evaluator::evaluate(settings, &mut candidate, known)? else {
         output::note("stopped: nothing was written, because part of an evaluation is none");
         return Ok(None);
     };
-    // A neighbour may have held the machine back at the start; a ceiling is the most that it was seen to do.
-    ceilings::raise(&mut evaluation.ceilings, &ceilings::measured(settings.limits.threads)?);
+    if settings.limits.gpu().is_none() {
+        // A neighbour may have held the machine back at the start; a ceiling is the most that it was seen to do.
+        ceilings::raise(&mut evaluation.ceilings, &ceilings::measured(settings.limits.threads)?);
+    }
     Ok(Some(Conducted { evaluation, solution: candidate.solution_file() }))
 }
 

@@ -13,9 +13,9 @@ use qkv_rope_op::Precision;
 use serde::Serialize;
 
 use super::eval::{Conducted, ResourceArgs, conduct, secret_seed};
-use crate::args::{JsonTo, ModeArgs, PrecisionArg, StyleArg, Workload, parse_case};
+use crate::args::{Device, JsonTo, ModeArgs, PrecisionArg, StyleArg, Workload, parse_case};
 use crate::bundles;
-use crate::evaluator::{Settings, Who, parse_who, table};
+use crate::evaluator::{Settings, Who, parse_who, place, table};
 use crate::failure::{Exit, Failure};
 use crate::output;
 
@@ -73,8 +73,9 @@ struct Changed {
 pub(crate) fn execute(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let bundle = bundles::read(&args.bundle)?;
     let recorded = chosen(&bundle.run.spec.evaluation, args)?;
-    let settings = settings(&recorded, args)?;
-    let Some(Conducted { evaluation: here, solution }) = conduct(&who(&bundle)?, &settings)? else {
+    let who = who(&bundle)?;
+    let settings = settings(&recorded, &who, args)?;
+    let Some(Conducted { evaluation: here, solution }) = conduct(&who, &settings)? else {
         return Ok(Exit::Interrupted);
     };
     if let Some(parent) = &args.output {
@@ -109,7 +110,7 @@ fn chosen(recorded: &Evaluation, args: &ReplayArgs) -> Result<Evaluation, Failur
     Ok(chosen)
 }
 
-fn settings(recorded: &Evaluation, args: &ReplayArgs) -> anyhow::Result<Settings> {
+fn settings(recorded: &Evaluation, who: &Who, args: &ReplayArgs) -> anyhow::Result<Settings> {
     let facts = &recorded.protocol;
     let seed = secret_seed();
     let rules = if facts.quick { Rules::quick(facts.public_seed, seed) } else { Rules::full(facts.public_seed, seed) };
@@ -121,11 +122,15 @@ fn settings(recorded: &Evaluation, args: &ReplayArgs) -> anyhow::Result<Settings
     let cases = recorded.cases.iter().map(|case| parse_case(&case.name));
     let workloads = cases.map(|case| case.map(Workload::case).map_err(Failure::input));
     let threads = NonZeroUsize::new(recorded.implementation.threads).unwrap_or(NonZeroUsize::MIN);
+    let mode = ModeArgs { precision: Some(precision), style: StyleArg::HalfSplit };
+    let on_gpu = recorded.implementation.device == "cuda";
+    let asked = args.resources.device.or(on_gpu.then_some(Device::Cuda(0)));
+    let (device, mode) = place(&[who], asked, mode)?;
     Ok(Settings {
         workloads: workloads.collect::<Result<_, _>>()?,
-        mode: ModeArgs { precision: Some(precision), style: StyleArg::HalfSplit },
+        mode,
         rules,
-        limits: args.resources.resources_with(threads),
+        limits: args.resources.resources_with(device, threads),
         baseline: None,
     })
 }
@@ -137,7 +142,7 @@ fn who(bundle: &Bundle) -> Result<Who, Failure> {
     }
     let name = &bundle.implementation.spec.name;
     match parse_who(name) {
-        Ok(who @ Who::Cpu(_)) => Ok(who),
+        Ok(who @ (Who::Cpu(_) | Who::Cuda(_))) => Ok(who),
         _ => {
             let failure = Failure::unavailable(format!("{name}: this build has no such implementation"));
             Err(failure.help("get it as its implementation.json says, and run it with `kernelproof eval --solution`"))

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use kernelproof_eval::evaluation::Aggregates;
+use kernelproof_eval::evaluation::{Aggregates, ProtocolFacts};
 use kernelproof_index::manifest::shown;
 use kernelproof_index::trust::Standing;
 use kernelproof_index::{Bundle, Verification, verify};
@@ -11,6 +11,7 @@ use kernelproof_index::{Bundle, Verification, verify};
 use crate::args::JsonTo;
 use crate::failure::{self, Exit};
 use crate::output;
+use crate::report::table::milliseconds;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -80,9 +81,17 @@ fn facts(verification: &Verification, bundle: &Bundle) -> impl Iterator<Item = (
         ("implementation", evaluation.implementation.name.clone()),
         ("device", format!("{}, {} threads", evaluation.environment.device, evaluation.implementation.threads)),
         ("protocol", format!("{}{quick}", protocol.version)),
+        ("evaluator", evaluator(protocol)),
         ("trust", verification.standing.as_ref().map_or_else(String::new, standing)),
     ];
     fixed.into_iter().chain(measured.into_iter().flat_map(aggregates))
+}
+
+/// Which program judged, and how well it is known to judge.
+fn evaluator(protocol: &ProtocolFacts) -> String {
+    let evaluator = &protocol.evaluator;
+    let score = evaluator.mutation_score.map(|[right, all]| format!("mutation score {right} of {all}"));
+    format!("{}, {}", evaluator.commit, score.unwrap_or_else(|| "mutation score not known".to_owned()))
 }
 
 fn standing(Standing { trust, missing }: &Standing) -> String {
@@ -91,7 +100,7 @@ fn standing(Standing { trust, missing }: &Standing) -> String {
 }
 
 fn aggregates(figures: &Aggregates) -> Vec<(&'static str, String)> {
-    let ms = |time_ns: f64| format!("{:.3} ms", time_ns / 1e6);
+    let ms = |time_ns: f64| format!("{} ms", milliseconds(time_ns));
     let optional = [
         ("geometric mean", figures.geometric_mean_ns.map(ms)),
         ("arithmetic mean", figures.arithmetic_mean_ns.map(ms)),

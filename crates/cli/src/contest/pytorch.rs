@@ -18,6 +18,7 @@ const SCRIPT: Script = Script {
     label: "pytorch",
     file: "pytorch_worker.py",
     text: include_str!("../../python/pytorch_worker.py"),
+    modules: &[],
     environment: &[],
 };
 

@@ -25,7 +25,7 @@ use crate::report::record::{
 };
 
 /// Seeds of the two input sets that rounds alternate between.
-const INPUT_SEEDS: [u64; 2] = [200, 201];
+pub(crate) const INPUT_SEEDS: [u64; 2] = [200, 201];
 
 /// What a user would run instead of us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -90,6 +90,7 @@ impl Settings {
             started: jiff::Timestamp::now().to_string(),
             command: public_command(std::env::args()),
             machine,
+            gpu: None,
             build: Build::this(),
             protocol: ProtocolRecord {
                 warmup_rounds: self.protocol.warmup,
@@ -268,6 +269,7 @@ fn case_record(
                 version: entrant.version(),
                 threads: entrant.threads(),
                 isa: entrant.isa().map(|isa| isa.to_string()),
+                precision: None,
                 timer: entrant.timer(),
                 normwise_errors: verdict.normwise_errors,
                 failures: verdict.failures,
@@ -284,5 +286,6 @@ fn case_record(
                 samples_ns,
             })
             .collect(),
+        telemetry: Vec::new(),
     }
 }

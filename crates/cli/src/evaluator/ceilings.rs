@@ -5,9 +5,12 @@ use std::num::NonZeroUsize;
 use kernelproof_eval::bandwidth::Buffers;
 use kernelproof_eval::evaluation::{Ceiling, Origin, Resource};
 use kernelproof_eval::measure::{Contestant as _, MonotonicClock};
+use kernelproof_gauge::{Stopwatch, TimerChoice};
 use qkv_rope_cpu::Isa;
 use qkv_rope_op::Precision;
 
+use super::Resources;
+use crate::device::unavailable;
 use crate::machine::Machine;
 use crate::peak::PeakLoop;
 
@@ -16,6 +19,24 @@ const SAMPLES: usize = 7;
 
 /// Buffers are this many times the last-level cache, so that at most an eighth of a pass is served from it.
 const CACHES: usize = 8;
+
+/// All ceilings that are known of where something runs.
+///
+/// # Errors
+/// When the device is not there, or cannot be measured.
+pub(crate) fn of(resources: &Resources) -> anyhow::Result<Vec<Ceiling>> {
+    let (name, mut known) = match resources.gpu() {
+        None => (Machine::here().cpu, measured(resources.threads)?),
+        Some(ordinal) => {
+            // By events: a ceiling is one long activity, and needs no records.
+            let stopwatch = Stopwatch::open(ordinal, TimerChoice::Events).map_err(unavailable)?;
+            let measured = kernelproof_gauge::measured(&stopwatch).map_err(unavailable)?;
+            (stopwatch.gpu().facts().name.clone(), measured)
+        }
+    };
+    known.extend(stated(&name, resources.threads));
+    Ok(known)
+}
 
 /// Ceilings of this machine's processor with `threads` threads: a loop of multiply-adds on registers, reading a buffer, and
 /// copying one.

@@ -3,13 +3,12 @@
 use std::ops::ControlFlow;
 
 use kernelproof_eval::comparison::{Compared, SCHEMA};
-use kernelproof_eval::evaluation::{Implementation, Status, Telemetry};
-use kernelproof_eval::flush::CacheFlush;
+use kernelproof_eval::evaluation::{Gpu, Implementation, Status, Telemetry};
 use kernelproof_eval::judge::{Bench, SIDES, duel};
 use kernelproof_eval::measure::MonotonicClock;
 use serde::{Deserialize, Serialize};
 
-use super::{Candidate, Settings, now};
+use super::{Candidate, Settings, flush_for, now};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::machine::{Build, Machine};
@@ -27,6 +26,9 @@ pub(crate) struct Comparison {
     pub(crate) command: Vec<String>,
     pub(crate) machine: Machine,
     pub(crate) build: Build,
+    /// The GPU, where one computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gpu: Option<Gpu>,
     /// A and B.
     pub(crate) implementations: [Implementation; 2],
     /// Who read the clock for A and for B. Ratios across two timers carry the difference between them.
@@ -44,7 +46,8 @@ pub(crate) struct Comparison {
 pub(crate) fn compare(settings: &Settings, candidates: &mut [Candidate; SIDES]) -> anyhow::Result<Comparison> {
     settings.require_memory(SIDES as u128)?;
     let machine = Machine::here();
-    let mut flush = CacheFlush::new(machine.last_level_cache_bytes, machine.threads_available);
+    let mut flush = flush_for(&candidates.each_mut(), &machine);
+    let monitor = candidates[0].monitor();
     let [first, second, _] = &*candidates;
     let mut comparison = Comparison {
         schema: SCHEMA.to_owned(),
@@ -54,6 +57,7 @@ pub(crate) fn compare(settings: &Settings, candidates: &mut [Candidate; SIDES]) 
         machine,
         build: Build::this(),
         implementations: [first.implementation(settings), second.implementation(settings)],
+        gpu: monitor.as_ref().map(|monitor| monitor.facts().clone()),
         timers: [first.timer().to_owned(), second.timer().to_owned()],
         secret_seed: settings.rules.secret_seed,
         cases: Vec::new(),

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use kernelproof_eval::evaluation::{Environment, Evaluator, ProtocolFacts};
 use kernelproof_eval::judge::{Layout, Rules};
+use kernelproof_gauge::Monitor;
 use sha2::{Digest as _, Sha256};
 
-use super::{Candidate, Settings};
+use super::{Candidate, Settings, score};
 use crate::machine::{Build, Machine};
 
-pub(super) fn protocol(settings: &Settings, candidate: &Candidate, machine: &Machine) -> ProtocolFacts {
+pub(super) fn protocol(settings: &Settings, candidate: &Candidate, flush_bytes: usize) -> ProtocolFacts {
     let Rules { check_rounds, warmup_calls, timed_calls, quick, public_seed, secret_seed } = settings.rules;
     let handshake_ns = candidate.handshake_ns();
     ProtocolFacts {
@@ -20,25 +21,26 @@ pub(super) fn protocol(settings: &Settings, candidate: &Candidate, machine: &Mac
         warmup_calls,
         timed_calls,
         statistic: "median".to_owned(),
-        flush_bytes: 2 * machine.last_level_cache_bytes,
+        flush_bytes,
         offset_bytes: Layout::OFFSET_BYTES,
         public_seed,
         secret_seed,
         call_limit_ns: u64::try_from(settings.limits.call_limit.as_nanos()).unwrap_or(u64::MAX),
         memory_limit_bytes: (!handshake_ns.is_empty()).then_some(settings.limits.memory_bytes),
         handshake_ns,
-        evaluator: evaluator(),
+        evaluator: evaluator(if settings.limits.gpu().is_some() { "cuda" } else { "cpu" }),
     }
 }
 
-fn evaluator() -> Evaluator {
+fn evaluator(device: &str) -> Evaluator {
     let Build { version, commit, rustc, profile, .. } = Build::this();
-    Evaluator { version, commit, rustc, profile, mutation_score: None }
+    Evaluator { version, commit, rustc, profile, mutation_score: score::last(device) }
 }
 
-pub(super) fn environment(machine: &Machine) -> Environment {
+pub(super) fn environment(machine: &Machine, monitor: Option<&Monitor>) -> Environment {
+    let gpu = monitor.map(|monitor| monitor.facts().clone());
     Environment {
-        device: machine.cpu.clone(),
+        device: gpu.as_ref().map_or_else(|| machine.cpu.clone(), |gpu| gpu.name.clone()),
         cpu: machine.cpu.clone(),
         threads_available: machine.threads_available,
         last_level_cache_bytes: machine.last_level_cache_bytes,
@@ -48,6 +50,7 @@ pub(super) fn environment(machine: &Machine) -> Environment {
         target: Build::this().target,
         clock_policy: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         virtualisation: hypervisor(),
+        gpu,
     }
 }
 

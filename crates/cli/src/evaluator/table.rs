@@ -3,7 +3,7 @@
 use kernelproof_eval::evaluation::{Aggregates, CaseResult, Evaluation, Origin};
 
 use super::exploits::{Kind, SelfTest};
-use crate::report::table::Table;
+use crate::report::table::{Table, milliseconds};
 
 const NONE: &str = "-";
 
@@ -44,7 +44,7 @@ fn row(evaluation: &Evaluation, case: &CaseResult) -> [String; 8] {
     [
         case.name.clone(),
         format!("{}{throttled}", case.status),
-        or_none(median_ns.map(|time_ns| format!("{:.3}", time_ns / 1e6))),
+        or_none(median_ns.map(milliseconds)),
         or_none(median_ns.map(|time_ns| format!("{:.1}", case.cost().flops as f64 / time_ns))),
         or_none(evaluation.share_of_light(case, Origin::Measured).map(percent)),
         or_none(worst.map(|worst| format!("{worst:.1e}"))),
@@ -60,8 +60,14 @@ fn percent(share: f64) -> String {
 fn foot(evaluation: &Evaluation) -> String {
     let measured = evaluation.aggregates(Origin::Measured);
     let mut lines = vec![format!("{} of {} cases passed", measured.passed, measured.cases)];
-    lines.extend(measured.geometric_mean_ns.map(|mean| format!("geometric mean {:.3} ms", mean / 1e6)));
-    lines.extend(measured.arithmetic_mean_ns.map(|mean| format!("arithmetic mean {:.3} ms", mean / 1e6)));
+    lines.extend(measured.geometric_mean_ns.map(|mean| format!("geometric mean {} ms", milliseconds(mean))));
+    lines.extend(measured.arithmetic_mean_ns.map(|mean| format!("arithmetic mean {} ms", milliseconds(mean))));
+    lines.push(match evaluation.protocol.evaluator.mutation_score {
+        Some([right, all]) => format!("mutation score of this evaluator: {right} of {all}"),
+        None => {
+            "mutation score of this evaluator: not known, `kernelproof eval --self-test` was not run with it".to_owned()
+        }
+    });
     lines.extend(light("ceilings measured here", &measured));
     lines.extend(light("ceilings of the datasheet", &evaluation.aggregates(Origin::Datasheet)));
     if let (Some(score), Some(baseline)) = (measured.score, &evaluation.baseline) {
@@ -95,8 +101,13 @@ pub(crate) fn self_test(test: &SelfTest) -> String {
         format!(
             "mutation score: {rejected} of {cheats} cheats rejected for the right reason, {accepted} of {honest} honest accepted"
         ),
-        "does not apply to a CPU: unjoined streams, persisting L2, CUDA graphs, kernels in some calls only".to_owned(),
     ];
+    if test.device == "cpu" {
+        lines.push(
+            "does not apply to a CPU: unjoined streams, persisting L2, CUDA graphs, kernels in some calls only"
+                .to_owned(),
+        );
+    }
     lines.extend(test.not_run.as_ref().map(|(count, why)| format!("not run: {count} solutions ({why})")));
     let wrong = test.findings.iter().filter(|finding| !finding.is_right());
     lines

@@ -1,8 +1,10 @@
-//! What Linux says of the processors: clocks, load, time stolen by a hypervisor, temperature. Elsewhere nothing.
+//! What Linux says of the processors: clocks, load, time stolen by a hypervisor, temperature. Elsewhere nothing. And what a GPU
+//! says of itself.
 
 use kernelproof_eval::evaluation::Telemetry;
+use kernelproof_gauge::Monitor;
 
-pub(super) fn read() -> Telemetry {
+pub(super) fn read(monitor: Option<&Monitor>) -> Telemetry {
     let ticks = std::fs::read_to_string("/proc/stat").ok().and_then(|text| ticks(&text));
     Telemetry {
         after_calls: 0,
@@ -11,6 +13,7 @@ pub(super) fn read() -> Telemetry {
         busy_ticks: ticks.map(|(busy, _)| busy),
         stolen_ticks: ticks.map(|(_, stolen)| stolen),
         temperature_c: temperature_c(),
+        gpu: monitor.map(Monitor::read),
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
+use kernelproof_eval::evaluation::{Gpu, GpuReading};
 use kernelproof_eval::statistics::{Pair, Quartiles, median, median_of_ratios};
-use qkv_rope_op::{Cost, Problem};
+use qkv_rope_op::{Cost, Precision, Problem};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -26,6 +27,9 @@ pub(crate) struct BenchRecord {
     /// The command line, with folders left out.
     pub(crate) command: Vec<String>,
     pub(crate) machine: Machine,
+    /// The GPU, where one computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gpu: Option<Gpu>,
     pub(crate) build: Build,
     pub(crate) protocol: ProtocolRecord,
     pub(crate) cases: Vec<CaseRecord>,
@@ -53,6 +57,9 @@ pub(crate) struct CaseRecord {
     /// Sample i of all contestants and peaks belongs to round i. Ratios are taken against the first contestant.
     pub(crate) contestants: Vec<ContestantRecord>,
     pub(crate) peaks: Vec<PeakRecord>,
+    /// What the GPU said of itself, first before and last after the rounds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) telemetry: Vec<GpuReading>,
 }
 
 /// One implementation on one case.
@@ -64,6 +71,9 @@ pub(crate) struct ContestantRecord {
     pub(crate) threads: usize,
     /// Instruction set, where it was chosen.
     pub(crate) isa: Option<String>,
+    /// How it rounds operands, where contestants of a case differ in that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) precision: Option<Precision>,
     /// Who read the clock.
     pub(crate) timer: String,
     /// Normwise error of each output against f64, by tensor name.
@@ -94,6 +104,11 @@ impl CaseRecord {
         let same_isa = |peak: &&PeakRecord| contestant.isa.as_ref().is_none_or(|isa| *isa == peak.isa);
         let peaks = self.peaks.iter().filter(|peak| peak.threads == contestant.threads).filter(same_isa);
         peaks.max_by(|one, other| one.gflops().unwrap_or(0.0).total_cmp(&other.gflops().unwrap_or(0.0)))
+    }
+
+    /// Whether a GPU said that something held it back.
+    pub(crate) fn throttled(&self) -> bool {
+        self.telemetry.iter().any(GpuReading::held_back)
     }
 
     /// As [`CaseRecord::peak`], in GFLOP/s.
@@ -178,6 +193,7 @@ impl BenchRecord {
             version: version.map(str::to_owned),
             threads: 2,
             isa: version.is_none().then(|| "avx512".to_owned()),
+            precision: None,
             timer: "wall clock around the call".to_owned(),
             normwise_errors: BTreeMap::from([("grad_q_weight".to_owned(), 1.5e-7)]),
             failures: Vec::new(),
@@ -197,6 +213,7 @@ impl BenchRecord {
             started: "2026-01-01T00:00:00Z".to_owned(),
             command: vec!["kernelproof".to_owned(), "bench".to_owned()],
             machine: Machine::example(),
+            gpu: None,
             build: Build::example(),
             protocol: ProtocolRecord {
                 warmup_rounds: 1,
@@ -209,6 +226,7 @@ impl BenchRecord {
                 problem,
                 contestants: vec![ours, theirs],
                 peaks: vec![peak],
+                telemetry: Vec::new(),
             }],
         }
     }

@@ -3,7 +3,7 @@
 use kernelproof_eval::statistics::{Interval, Pair, geometric_mean, geometric_mean_of_ratios, ratio_of_medians};
 
 use super::record::{BenchRecord, CaseRecord, ContestantRecord};
-use super::table::Table;
+use super::table::{Table, milliseconds};
 
 /// From this many tokens on, the project promises a share of the FMA peak.
 const LARGE_TOKENS: usize = 1024;
@@ -13,6 +13,7 @@ pub(crate) fn text(record: &BenchRecord) -> String {
     let mut parts = vec![heading(record), rows(record).to_string()];
     parts.extend(totals(record));
     parts.extend(failures(record));
+    parts.extend(throttled(record));
     if !record.complete {
         parts.push("incomplete: stopped before all samples were taken".to_owned());
     }
@@ -26,7 +27,8 @@ fn heading(record: &BenchRecord) -> String {
         bytes => format!("{} MiB written between calls", bytes >> 20),
     };
     format!(
-        "{}, {} threads, {}, {}\nkernelproof {} ({}, {}, {}){}\n{} kept rounds, {} before them; contestants in turn, {caches}",
+        "{}{}, {} threads, {}, {}\nkernelproof {} ({}, {}, {}){}\n{} kept rounds, {} before them; contestants in turn, {caches}",
+        gpu(record),
         machine.cpu,
         machine.threads_available,
         machine.isa,
@@ -39,6 +41,20 @@ fn heading(record: &BenchRecord) -> String {
         protocol.sample_rounds,
         protocol.warmup_rounds,
     )
+}
+
+/// Cases in which the GPU was held back.
+fn throttled(record: &BenchRecord) -> Option<String> {
+    let names: Vec<&str> = record.cases.iter().filter(|case| case.throttled()).map(|case| case.name.as_str()).collect();
+    (!names.is_empty()).then(|| format!("throttled by heat or power: {}", names.join(", ")))
+}
+
+/// The GPU, and how it was timed, on a line of its own.
+fn gpu(record: &BenchRecord) -> String {
+    let Some(gpu) = &record.gpu else { return String::new() };
+    let driver = gpu.driver.as_deref().unwrap_or("unknown");
+    let timer = record.cases.first().and_then(|case| Some(case.contestants.first()?.timer.as_str()));
+    format!("{}, driver {driver}, CUDA {}; {}\n", gpu.name, gpu.cuda, timer.unwrap_or("nothing timed"))
 }
 
 /// What was wrong with outputs, a line each.
@@ -89,7 +105,7 @@ const COLUMNS: [Column; 10] = [
     plain("tokens", |case, _| Some(case.problem.dims.tokens().to_string())),
     plain("contestant", |_, contestant| Some(contestant.name.clone())),
     plain("threads", |_, contestant| Some(contestant.threads.to_string())),
-    plain("median ms", |_, contestant| Some(format!("{:.3}", contestant.median_ns()? / 1e6))),
+    plain("median ms", |_, contestant| contestant.median_ns().map(milliseconds)),
     plain("ns/token", |case, contestant| {
         let tokens = case.problem.dims.tokens().max(1);
         Some(format!("{:.0}", contestant.median_ns()? / tokens as f64))

@@ -25,6 +25,12 @@ impl Table {
     }
 }
 
+/// Nanoseconds in ms, to 0.1 µs where they are few.
+pub(crate) fn milliseconds(time_ns: f64) -> String {
+    let time_ms = time_ns / 1e6;
+    if time_ms < 1.0 { format!("{time_ms:.4}") } else { format!("{time_ms:.3}") }
+}
+
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lines: Vec<String> = self.0.lines().map(|line| line.trim_end().to_owned()).collect();

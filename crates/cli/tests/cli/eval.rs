@@ -50,6 +50,68 @@ fn without_pytorch_the_suite_runs_in_this_process_and_says_what_it_left_out() {
 }
 
 #[test]
+fn a_record_tells_the_score_of_the_program_that_judged_it() {
+    let folder = Folder::new();
+    let quick = with(&["eval", "--impl", "cpu-portable"], &["--quick", "--json", "e.json"]);
+    assert!(folder.succeed(&quick).contains("mutation score of this evaluator: not known"));
+    assert_eq!(json(&folder, "e.json")["protocol"]["evaluator"]["mutation_score"], Value::Null);
+    folder.succeed(&["eval", "--self-test", "--python", "no-such-python"]);
+    assert!(folder.succeed(&quick).contains("mutation score of this evaluator: 21 of 21"));
+    assert_eq!(json(&folder, "e.json")["protocol"]["evaluator"]["mutation_score"], serde_json::json!([21, 21]));
+}
+
+#[test]
+fn an_implementation_is_set_beside_itself_many_times() {
+    let folder = Folder::new();
+    let more = ["--repeat", "3", "--samples", "20", "--warmup", "2", "--json", "a.json"];
+    let output = folder.run(&with(&["compare", "--self", "cpu-portable"], &more));
+    // Whether chance lets an interval of so few samples miss 1 is not what this tests.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", report(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("of 3 intervals contain 1"), "{text}");
+    assert_eq!(json(&folder, "a.json")["comparisons"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn what_is_compared_must_be_said_once_and_of_one_cohort() {
+    let folder = Folder::new();
+    let refused = [
+        folder.run(&with(&["compare", "cpu-portable"], &[])),
+        folder.run(&with(&["compare", "--self", "cpu-portable", "cpu-portable", "cpu-portable"], &[])),
+        folder.run(&["compare", "cuda-fast", "cuda-split", "--case", "s128b2"]),
+        folder.run(&with(&["eval", "--impl", "cpu-portable", "--device", "cuda"], &[])),
+    ];
+    assert_eq!(refused.each_ref().map(|output| output.status.code()), [Some(2); 4]);
+    assert!(report(&refused[2]).contains("two precisions"), "{}", report(&refused[2]));
+    assert!(report(&refused[3]).contains("cpu-portable does not run on a GPU"), "{}", report(&refused[3]));
+}
+
+/// On a machine without an NVIDIA driver; with one, the tests of feature gpu-tests show more.
+#[test]
+fn a_gpu_that_is_not_there_is_a_clear_error() {
+    if qkv_rope_cuda::device_count().is_ok() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write(
+        "s.json",
+        br#"{"name": "a", "author": "b", "sources": [{"path": "k.py", "content": ""}],
+        "spec": {"languages": ["triton"], "entry_point": "k.py::run"}}"#,
+    );
+    let case = ["--case", "s128b2"];
+    for arguments in [
+        &["eval", "--impl", "cuda-fast"][..],
+        &["eval", "--solution", "s.json", "--device", "cuda:1"],
+        &["compare", "cuda-split", "s.json"],
+        &["bench", "--device", "cuda"],
+    ] {
+        let output = folder.run(&[arguments, &case].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", report(&output));
+        assert!(report(&output).contains("no NVIDIA driver: none of"), "{}", report(&output));
+    }
+}
+
+#[test]
 fn what_is_no_implementation_is_named() {
     let folder = Folder::new();
     folder.write(
@@ -166,4 +228,14 @@ mod processes {
         let text = Folder::new().succeed(&["eval", "--self-test", "--python", &python]);
         assert!(!text.contains("WRONG") && !text.contains("not run"), "{text}");
     }
+}
+
+/// The worker's clock for GPUs, on records made by hand; where there is no Python, nothing is shown.
+#[test]
+fn the_workers_gpu_clock_reads_records() {
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/gpu_clock.py");
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/python");
+    let python = std::process::Command::new("python3").args(["-B", tests, sources]).output();
+    let Ok(output) = python else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "right\n", "{}", report(&output));
 }

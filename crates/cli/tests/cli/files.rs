@@ -37,6 +37,7 @@ impl Folder {
         command
             .current_dir(self.0.path())
             .env("TMPDIR", self.0.path())
+            .env("KERNELPROOF_STATE", self.0.path().join("state"))
             .env_remove("KERNELPROOF_PYTHON")
             .args(arguments);
         command

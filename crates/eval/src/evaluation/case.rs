@@ -3,6 +3,8 @@
 use qkv_rope_op::{Cost, Problem};
 use serde::{Deserialize, Serialize};
 
+use super::activities::Activities;
+use super::gpu::GpuReading;
 use super::status::Status;
 use crate::check::{Agreement, Bounds, Depth, Failure};
 use crate::statistics;
@@ -33,6 +35,9 @@ pub struct CaseResult {
     pub spot_checked_calls: u32,
     /// Times of the timed calls in order, in integer nanoseconds.
     pub samples_ns: Vec<u64>,
+    /// What each timed call made the device do, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activities: Option<Activities>,
     /// What the machine said of itself, first before and last after the timed calls.
     pub telemetry: Vec<Telemetry>,
     /// T_b of the score: the baseline's median on this case.
@@ -81,6 +86,9 @@ pub struct Telemetry {
     pub stolen_ticks: Option<u64>,
     /// Hottest sensor, in degrees Celsius.
     pub temperature_c: Option<f64>,
+    /// What the GPU said, where one computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuReading>,
 }
 
 /// How much of each bound is left: 1 when exact, 0 at the bound, negative past it.
@@ -144,7 +152,12 @@ impl CaseResult {
 
     /// Whether the machine held the case back so much that it makes no record.
     pub fn throttled(&self) -> bool {
-        self.stolen_share().is_some_and(|share| share > MOST_STOLEN)
+        let held_back = |telemetry: &Telemetry| telemetry.gpu.as_ref().is_some_and(GpuReading::held_back);
+        match self.telemetry.iter().any(|telemetry| telemetry.gpu.is_some()) {
+            // The host waits for a GPU; what it loses meanwhile costs the GPU nothing.
+            true => self.telemetry.iter().any(held_back),
+            false => self.stolen_share().is_some_and(|share| share > MOST_STOLEN),
+        }
     }
 
     /// Whether the case passed on a machine that was left alone.

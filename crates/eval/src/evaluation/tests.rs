@@ -17,6 +17,7 @@ fn case(index: usize, time_ns: u64, baseline_ns: Option<f64>) -> CaseResult {
         audit: None,
         spot_checked_calls: 60,
         samples_ns: vec![time_ns; 50],
+        activities: None,
         telemetry: Vec::new(),
         baseline_ns,
     }
@@ -102,7 +103,17 @@ fn only_a_whole_full_undisturbed_release_run_may_rank() {
     let ticks = |busy, stolen| Telemetry { busy_ticks: Some(busy), stolen_ticks: Some(stolen), ..Telemetry::default() };
     stolen.cases[3].telemetry = vec![ticks(0, 0), ticks(90, 10)];
     assert_eq!(stolen.cases[3].stolen_share(), Some(0.1));
-    for refused in [quick, part, debug, stolen] {
+    let gpu = |reason: &str| {
+        let clock_reasons = Some(vec![reason.to_owned()]);
+        Telemetry { gpu: Some(GpuReading { clock_reasons, ..GpuReading::default() }), ..ticks(0, 0) }
+    };
+    let mut hot = whole.clone();
+    hot.cases[3].telemetry = vec![gpu("idle"), gpu("thermal-slowdown"), gpu("idle")];
+    let mut busy_host = whole.clone();
+    busy_host.cases[3].telemetry =
+        vec![gpu("idle"), Telemetry { busy_ticks: Some(90), stolen_ticks: Some(10), ..gpu("idle") }];
+    assert!(busy_host.may_rank(), "a GPU does not mind what its host loses");
+    for refused in [quick, part, debug, stolen, hot] {
         assert!(!refused.may_rank());
     }
 }

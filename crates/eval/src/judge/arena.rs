@@ -4,9 +4,14 @@
 use qkv_rope_op::{Dims, Inputs, OwnedInputs, OwnedOutputs, Tensor, View, ViewMut};
 use qkv_rope_op::{Output, Outputs};
 use rand::{Rng, RngExt as _};
+use rayon::prelude::*;
+
+use super::subject::Extent;
 
 /// Elements before and after each output that nobody may write.
 const GUARD_ELEMS: usize = 16;
+/// Elements that are worth a task of their own.
+const PART_ELEMS: usize = 1 << 18;
 /// What the guards hold: a NaN that no computation gives.
 const GUARD: u32 = 0xffc0_6a4d;
 /// What outputs hold before a call.
@@ -68,6 +73,11 @@ impl Layout {
         self.len_elems
     }
 
+    /// Where each tensor's room begins, and its elements, in the order of the contract.
+    pub fn slots(&self) -> [Span; 13] {
+        self.slots
+    }
+
     /// Sizes of the problem.
     pub fn dims(&self) -> Dims {
         self.dims
@@ -88,9 +98,23 @@ fn tensors() -> [Tensor; 13] {
 }
 
 impl Places {
+    /// Bits around outputs before a call.
+    pub const GUARD: u32 = GUARD;
+    /// Bits of outputs before a call.
+    pub const POISON: u32 = POISON.to_bits();
+    /// Elements of a guard on either side.
+    pub const GUARD_ELEMS: usize = GUARD_ELEMS;
+
     /// Where each tensor is, in the order of the contract.
     pub fn spans(&self) -> [Span; 13] {
         self.spans
+    }
+
+    /// An output, or for an input all of it, with the guards around it.
+    pub fn watched(&self, tensor: Tensor) -> std::ops::Range<usize> {
+        let span = tensors().into_iter().zip(self.spans).find(|(other, _)| *other == tensor);
+        let span = span.map_or_else(Span::default, |(_, span)| span);
+        span.start.saturating_sub(GUARD_ELEMS)..span.start + span.len + GUARD_ELEMS
     }
 
     fn inputs(&self) -> impl Iterator<Item = (Tensor, Span)> {
@@ -104,26 +128,27 @@ impl Places {
     /// Copies the inputs here, poisons the outputs and sets their guards.
     pub(super) fn fill(&self, memory: &mut [f32], inputs: &OwnedInputs) {
         for (tensor, span) in self.inputs() {
-            memory[span.range()].copy_from_slice(inputs.tensor(tensor).unwrap_or_default());
+            copy(inputs.tensor(tensor).unwrap_or_default(), &mut memory[span.range()]);
         }
         for (_, span) in self.outputs() {
             memory[span.start - GUARD_ELEMS..span.start + span.len + GUARD_ELEMS].fill(f32::from_bits(GUARD));
-            memory[span.range()].fill(POISON);
+            memory[span.range()].par_chunks_mut(PART_ELEMS).for_each(|part| part.fill(POISON));
         }
     }
 
-    /// Copies the outputs out.
-    pub(super) fn collect(&self, memory: &[f32], outputs: &mut OwnedOutputs) {
-        for (tensor, span) in self.outputs() {
+    /// Copies outputs out.
+    pub(super) fn collect(&self, memory: &[f32], outputs: &mut OwnedOutputs, extent: Extent) {
+        for (tensor, span) in self.outputs().filter(|(tensor, _)| extent.has(*tensor)) {
             if let Some(values) = outputs.tensor_mut(tensor) {
-                values.copy_from_slice(&memory[span.range()]);
+                copy(&memory[span.range()], values);
             }
         }
     }
 
     /// Whether the outputs still are what was copied out, bit for bit.
-    pub(super) fn still(&self, memory: &[f32], outputs: &OwnedOutputs) -> bool {
+    pub(super) fn still(&self, memory: &[f32], outputs: &OwnedOutputs, extent: Extent) -> bool {
         self.outputs()
+            .filter(|(tensor, _)| extent.has(*tensor))
             .all(|(tensor, span)| same_bits(outputs.tensor(tensor).unwrap_or_default(), &memory[span.range()]))
     }
 
@@ -134,13 +159,13 @@ impl Places {
     }
 
     /// The first output around which somebody wrote.
-    pub(super) fn written_outside(&self, memory: &[f32]) -> Option<Tensor> {
+    pub(super) fn written_outside(&self, memory: &[f32], extent: Extent) -> Option<Tensor> {
         let intact = |range: std::ops::Range<usize>| memory[range].iter().all(|value| value.to_bits() == GUARD);
         let holds = |span: Span| {
             let end = span.start + span.len;
             intact(span.start - GUARD_ELEMS..span.start) && intact(end..end + GUARD_ELEMS)
         };
-        self.outputs().find(|&(_, span)| !holds(span)).map(|(tensor, _)| tensor)
+        self.outputs().find(|&(tensor, span)| extent.has(tensor) && !holds(span)).map(|(tensor, _)| tensor)
     }
 
     /// Views of the tensors for a call in this process.
@@ -194,8 +219,14 @@ fn cut(mut memory: &mut [f32], mut base: usize, spans: impl Iterator<Item = Span
     parts
 }
 
+fn copy(from: &[f32], to: &mut [f32]) {
+    to.par_chunks_mut(PART_ELEMS).zip(from.par_chunks(PART_ELEMS)).for_each(|(to, from)| to.copy_from_slice(from));
+}
+
 fn same_bits(one: &[f32], other: &[f32]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits())
+    let same =
+        |(one, other): (&[f32], &[f32])| one.iter().zip(other).all(|(one, other)| one.to_bits() == other.to_bits());
+    one.len() == other.len() && one.par_chunks(PART_ELEMS).zip(other.par_chunks(PART_ELEMS)).all(same)
 }
 
 #[cfg(test)]
@@ -214,15 +245,20 @@ mod tests {
         let places = layout.draw(&mut ChaCha8Rng::seed_from_u64(3));
         let mut memory = vec![0.0; layout.len_elems()];
         places.fill(&mut memory, &inputs);
-        assert_eq!((places.changed_input(&memory, &inputs), places.written_outside(&memory)), (None, None));
+        assert_eq!(
+            (places.changed_input(&memory, &inputs), places.written_outside(&memory, Extent::All)),
+            (None, None)
+        );
         let mut outputs = OwnedOutputs::poisoned(&problem, 0);
-        places.collect(&memory, &mut outputs);
-        assert!(places.still(&memory, &outputs));
+        places.collect(&memory, &mut outputs, Extent::All);
+        assert!(places.still(&memory, &outputs, Extent::All));
         let key = places.spans()[10];
         memory[key.start + key.len] = 0.0;
-        assert_eq!(places.written_outside(&memory), Some(Tensor::GradQWeight));
+        assert_eq!(places.written_outside(&memory, Extent::All), Some(Tensor::GradQWeight));
+        assert_eq!(places.written_outside(&memory, Extent::One(Tensor::GradVWeight)), None);
         memory[key.start] = 0.0;
-        assert!(!places.still(&memory, &outputs));
+        assert!(!places.still(&memory, &outputs, Extent::Outputs));
+        assert!(places.still(&memory, &outputs, Extent::One(Tensor::GradHiddenStates)));
         memory[places.spans()[8].start] += 1.0;
         assert_eq!(places.changed_input(&memory, &inputs), Some(Tensor::Sin));
     }

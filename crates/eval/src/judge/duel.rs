@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::contents::Contents;
 use super::subject::{Fault, Subject};
-use super::turn::Turns;
+use super::turn::{Source, Turns};
 use super::{Bench, Layout, Rules, go_on, rounds, timing};
 
 /// Who takes part in a duel, in the order of [`Duel::samples_ns`].
@@ -43,13 +43,17 @@ pub fn duel(
     let mut duel = Duel::default();
     let mut rng = ChaCha8Rng::seed_from_u64(rules.secret_seed);
     let mut contents = Contents::new(problem.dims, rng.random());
+    for (side, turns) in sides.iter_mut().enumerate() {
+        turns.keep(&mut contents).map_err(|fault| (side, fault))?;
+    }
     for call in 0..rules.warmup_calls + rules.timed_calls {
-        let inputs = contents.of_call(call, &mut rng);
+        let (inputs, mixture) = contents.of_call(call, &mut rng);
         for turn in 0..SIDES {
             let side = (turn + call as usize) % SIDES;
             let blame = |fault| (side, fault);
             let turns = &mut sides[side];
-            let (time_ns, failures) = turns.call(inputs, bench).map_err(blame)?;
+            let extent = turns.draw_extent();
+            let (time_ns, failures) = turns.call(Source::Mixed(inputs, &mixture), bench, extent).map_err(blame)?;
             timing::look(turns, inputs, call, &failures).map_err(blame)?;
             if call >= rules.warmup_calls {
                 duel.samples_ns[side].push(time_ns);

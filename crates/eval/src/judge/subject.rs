@@ -1,8 +1,9 @@
 //! Who is judged: something that computes on a block of memory when told to.
 
-use qkv_rope_op::{Backend, Problem, Session};
+use qkv_rope_op::{Backend, Problem, Session, Tensor};
 
 use super::arena::{Layout, Places};
+use super::contents::Mixture;
 use crate::evaluation::Status;
 use crate::measure::Clock;
 
@@ -13,6 +14,28 @@ pub struct Fault {
     pub status: Status,
     /// What happened, in words.
     pub detail: String,
+}
+
+/// How much of the block is looked at after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Inputs too.
+    All,
+    /// All outputs and what is around them.
+    Outputs,
+    /// One output and what is around it.
+    One(Tensor),
+}
+
+impl Extent {
+    /// Whether an output is in it.
+    pub fn has(self, output: Tensor) -> bool {
+        !matches!(self, Self::One(one) if one != output)
+    }
+}
+
+fn not_remote() -> Fault {
+    Fault { status: Status::Inconclusive, detail: "asked to keep inputs on a device, where there is none".to_owned() }
 }
 
 /// An implementation as the judge sees it.
@@ -32,6 +55,16 @@ pub trait Subject {
         Ok(())
     }
 
+    /// Untimed work once the tensors are in place, such as carrying the inputs to a device and poisoning the outputs there,
+    /// as [`Places::POISON`] and [`Places::GUARD`] say.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn stage(&mut self, places: &Places) -> Result<(), Fault> {
+        let _ = places;
+        Ok(())
+    }
+
     /// The block. Nothing that belongs to the implementation runs while the judge holds it.
     fn memory(&mut self) -> &mut [f32];
 
@@ -40,6 +73,45 @@ pub trait Subject {
     /// # Errors
     /// Whatever made the call fail.
     fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault>;
+
+    /// Untimed work right after a call that makes the block hold what the call left, such as carrying it back from a
+    /// device in the order of its stream; no more than `extent` will be looked at.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
+        let _ = (places, extent);
+        Ok(())
+    }
+
+    /// Whether the block is a mirror of memory on a device, so that carrying it takes long. Then contents are put together
+    /// there, with [`Subject::keep`] and [`Subject::compose`], and less is looked at.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Keeps the inputs that were just staged at `places`, as number `slot` of [`Mixture::SLOTS`]. Only asked of what is remote.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        let _ = (slot, places);
+        Err(not_remote())
+    }
+
+    /// As [`Subject::stage`], with inputs put together from those that were kept. Only asked of what is remote.
+    ///
+    /// # Errors
+    /// When it could not.
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        let _ = (places, mixture);
+        Err(not_remote())
+    }
+
+    /// What the last call made its device do, an entry for each activity in any order; `None` where nobody knows.
+    fn activities(&self) -> Option<Vec<String>> {
+        None
+    }
 
     /// Lets whatever still runs go on for a moment, to see whether it writes.
     fn settle(&mut self) {}
@@ -62,12 +134,36 @@ impl<S: Subject + ?Sized> Subject for &mut S {
         (**self).point(places)
     }
 
+    fn stage(&mut self, places: &Places) -> Result<(), Fault> {
+        (**self).stage(places)
+    }
+
     fn memory(&mut self) -> &mut [f32] {
         (**self).memory()
     }
 
     fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault> {
         (**self).call(places, clock)
+    }
+
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
+        (**self).collect(places, extent)
+    }
+
+    fn is_remote(&self) -> bool {
+        (**self).is_remote()
+    }
+
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        (**self).keep(slot, places)
+    }
+
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        (**self).compose(places, mixture)
+    }
+
+    fn activities(&self) -> Option<Vec<String>> {
+        (**self).activities()
     }
 
     fn settle(&mut self) {

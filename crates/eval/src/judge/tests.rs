@@ -18,6 +18,8 @@ enum Habit {
     Late,
     /// Writes past an output.
     Outside,
+    /// Makes its device do something else from this call on.
+    OtherActivitiesFrom(u32),
     /// Ends at this call.
     CrashesAt(u32),
 }
@@ -90,12 +92,98 @@ impl Subject for Exact {
         Ok((clock.now_ns() - start_ns).max(1) * fastest_ns)
     }
 
+    fn activities(&self) -> Option<Vec<String>> {
+        let Habit::OtherActivitiesFrom(call) = self.habit else { return None };
+        Some(vec!["prep".to_owned(), if self.calls >= call { "cheat" } else { "product" }.to_owned()])
+    }
+
     fn settle(&mut self) {
         if let (Some(places), Some(problem)) = (self.unwritten, self.problem) {
             let (inputs, mut outputs) = places.views(problem.dims, &mut self.memory);
             write(&problem, &inputs, &mut outputs);
         }
     }
+}
+
+/// An exact subject on a device: its tensors are in `device`, and the judge sees `mirror`.
+struct Remote {
+    inner: Exact,
+    mirror: Vec<f32>,
+    outputs_from: usize,
+    kept: Vec<(Vec<f32>, Places)>,
+    carried_elems: usize,
+}
+
+impl Remote {
+    fn poison(&mut self, places: &Places) {
+        self.inner.memory[self.outputs_from..].fill(f32::from_bits(Places::GUARD));
+        for span in &places.spans()[9..] {
+            self.inner.memory[span.start..span.start + span.len].fill(f32::from_bits(Places::POISON));
+        }
+    }
+}
+
+impl Subject for Remote {
+    fn begin(&mut self, problem: &Problem, layout: &Layout) -> Result<(), Fault> {
+        self.mirror = vec![0.0; layout.len_elems()];
+        self.outputs_from = layout.slots()[9].start;
+        self.inner.begin(problem, layout)
+    }
+
+    fn stage(&mut self, places: &Places) -> Result<(), Fault> {
+        self.inner.memory[..self.outputs_from].copy_from_slice(&self.mirror[..self.outputs_from]);
+        self.carried_elems += self.outputs_from;
+        self.poison(places);
+        Ok(())
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, slot: usize, places: &Places) -> Result<(), Fault> {
+        assert_eq!(slot, self.kept.len());
+        self.kept.push((self.inner.memory[..self.outputs_from].to_vec(), *places));
+        Ok(())
+    }
+
+    fn compose(&mut self, places: &Places, mixture: &Mixture) -> Result<(), Fault> {
+        for Run { slot, input, elems } in mixture.runs() {
+            let (kept, kept_places) = &self.kept[slot];
+            let from = &kept[kept_places.spans()[input].start..][elems.clone()];
+            self.inner.memory[places.spans()[input].start..][elems].copy_from_slice(from);
+        }
+        self.poison(places);
+        Ok(())
+    }
+
+    fn memory(&mut self) -> &mut [f32] {
+        &mut self.mirror
+    }
+
+    fn call(&mut self, places: &Places, clock: &dyn Clock) -> Result<u64, Fault> {
+        self.inner.call(places, clock)
+    }
+
+    fn collect(&mut self, places: &Places, extent: Extent) -> Result<(), Fault> {
+        let range = match extent {
+            Extent::All => 0..self.mirror.len(),
+            Extent::Outputs => self.outputs_from..self.mirror.len(),
+            Extent::One(tensor) => places.watched(tensor),
+        };
+        self.carried_elems += range.len();
+        self.mirror[range.clone()].copy_from_slice(&self.inner.memory[range]);
+        Ok(())
+    }
+
+    fn settle(&mut self) {
+        self.inner.settle();
+        self.mirror.copy_from_slice(&self.inner.memory);
+    }
+}
+
+fn remote(habit: Habit) -> Remote {
+    Remote { inner: exact(habit), mirror: Vec::new(), outputs_from: 0, kept: Vec::new(), carried_elems: 0 }
 }
 
 /// The world around a judge, which stops it after `calls` calls.
@@ -155,6 +243,34 @@ fn each_habit_gets_its_status() {
     assert_eq!(status(Habit::Late), Status::LateOutput);
     assert_eq!(status(Habit::Outside), Status::WrittenOutside);
     assert_eq!(status(Habit::CrashesAt(30)), Status::Crashed);
+    assert_eq!(status(Habit::OtherActivitiesFrom(30)), Status::Inconclusive);
+}
+
+#[test]
+fn on_a_device_the_same_is_found_with_less_carried() {
+    let judged = |subject: &mut Remote| {
+        with_bench(1000, |bench, problem| {
+            judge(subject, problem, &Rules::full(200, 9), bench, ("small", "2026-01-01T00:00:00Z"))
+        })
+    };
+    let mut honest = remote(Habit::None);
+    let result = judged(&mut honest);
+    assert_eq!((result.status, result.detail.as_deref()), (Status::Passed, None));
+    assert_eq!((result.samples_ns.len(), result.spot_checked_calls, honest.kept.len()), (50, 60, Mixture::SLOTS));
+    assert!(honest.carried_elems < 71 * honest.mirror.len(), "half of both ways in every call");
+    let found = [Habit::WrongFrom(5), Habit::WrongFrom(15), Habit::Late, Habit::Outside]
+        .map(|habit| judged(&mut remote(habit)).status);
+    assert_eq!(found, [Status::WrongValues, Status::WrongWhenTimed, Status::LateOutput, Status::WrittenOutside]);
+}
+
+#[test]
+fn what_every_timed_call_did_is_in_the_result() {
+    // Compiling in the first call may do other things.
+    let result = judged_with(Habit::OtherActivitiesFrom(2), &Rules::full(200, 9), 1000);
+    let activities = result.activities.expect("they are known");
+    assert_eq!(activities.iter().collect::<Vec<_>>(), [("cheat", 1), ("prep", 1)]);
+    let looks: Vec<u32> = result.telemetry.iter().map(|telemetry| telemetry.after_calls).collect();
+    assert_eq!(looks, [0, 10, 20, 30, 40, 50]);
 }
 
 #[test]

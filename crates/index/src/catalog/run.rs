@@ -15,7 +15,7 @@ use super::eligibility::Eligibility;
 use super::trust::TrustFacts;
 
 /// Names the way in which [`RunFacts`] are computed from a bundle; facts of another version are computed again.
-pub(crate) const FACTS_VERSION: i64 = 1;
+pub(crate) const FACTS_VERSION: i64 = 2;
 
 /// All that the index keeps in memory of one run: computed from its bundle once, when it enters.
 ///

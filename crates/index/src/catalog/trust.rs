@@ -53,10 +53,12 @@ pub(crate) struct Current {
     pub(crate) run: Digest,
 }
 
-/// The driver that a run met; on a CPU the kernel of the operating system.
+/// The driver that a run met (its CUDA version where no management library told more); on a CPU the kernel of the operating system.
 pub(crate) fn driver(environment: &Environment) -> &str {
-    let named = ["driver", "nvidia-driver", "cuda-driver"].iter().find_map(|name| environment.software.get(*name));
-    named.unwrap_or(&environment.kernel)
+    match &environment.gpu {
+        Some(gpu) => gpu.driver.as_deref().unwrap_or(&gpu.cuda),
+        None => environment.software.get("driver").unwrap_or(&environment.kernel),
+    }
 }
 
 /// The trust of `run` among `peers`: the eligible runs of the same implementation in the same cohort, itself left out.
@@ -136,8 +138,16 @@ fn party(run: &RunFacts) -> Option<&str> {
     }
 }
 
-/// What tells two machines apart that have the same device. Software changes on one machine too.
-fn machine(environment: &Environment) -> (&str, u64, u64, u64, Option<&str>) {
-    let Environment { cpu, threads_available, last_level_cache_bytes, memory_bytes, virtualisation, .. } = environment;
-    (cpu, *threads_available, *last_level_cache_bytes, *memory_bytes, virtualisation.as_deref())
+/// What tells two machines apart that have the same device: the board of a GPU, otherwise the host. Software changes on one
+/// machine too.
+fn machine(environment: &Environment) -> (Option<&str>, &str, u64, u64, u64, Option<&str>) {
+    let Environment { cpu, threads_available, last_level_cache_bytes, memory_bytes, virtualisation, gpu, .. } =
+        environment;
+    match gpu {
+        Some(gpu) => (Some(gpu.board.as_str()), "", 0, 0, 0, None),
+        None => {
+            let host = (*threads_available, *last_level_cache_bytes, *memory_bytes);
+            (None, cpu, host.0, host.1, host.2, virtualisation.as_deref())
+        }
+    }
 }

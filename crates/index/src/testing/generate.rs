@@ -234,6 +234,7 @@ fn environment(recipe: &Recipe) -> Environment {
         target: "x86_64-linux".to_owned(),
         clock_policy: None,
         virtualisation: None,
+        gpu: None,
     }
 }
 
@@ -267,6 +268,7 @@ fn case(recipe: &Recipe, place: usize, case: Case, draws: &mut Draws) -> CaseRes
         audit: passed.then(|| Audit { call: 3, agreements: agreements(&bounds), failures: Vec::new() }),
         spot_checked_calls: recipe.timed_calls + 1,
         samples_ns: if passed { (0..recipe.timed_calls).map(|_| sample(draws)).collect() } else { Vec::new() },
+        activities: None,
         telemetry: vec![Telemetry::default(), Telemetry { after_calls: recipe.timed_calls, ..Telemetry::default() }],
         baseline_ns: Some((typical * 2.5).round()),
     }

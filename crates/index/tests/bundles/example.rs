@@ -99,6 +99,7 @@ fn environment() -> Environment {
         target: "x86_64-linux".to_owned(),
         clock_policy: None,
         virtualisation: None,
+        gpu: None,
     }
 }
 
@@ -122,6 +123,7 @@ fn case(case: Case) -> CaseResult {
         audit: Some(Audit { call: 3, agreements: agreements(), failures: Vec::new() }),
         spot_checked_calls: 6,
         samples_ns: samples.collect(),
+        activities: None,
         telemetry: vec![Telemetry::default(), Telemetry { after_calls: TIMED_CALLS, ..Telemetry::default() }],
         baseline_ns: Some(tokens as f64 * 150_000.0),
     }

@@ -161,7 +161,7 @@ impl OwnedInputs {
 fn values(dims: Dims, recipe: Recipe, seed: u64, index: usize) -> Vec<f32> {
     let tensor = Tensor::INPUTS[index];
     let mut values = vec![0.0; dims.elems(tensor)];
-    Words::new(seed, Use::Values(index as u64)).fill(&mut values, recipe.value(tensor, dims.hidden()));
+    Words::fill_all(seed, Use::Values(index as u64), &mut values, recipe.value(tensor, dims.hidden()));
     values
 }
 

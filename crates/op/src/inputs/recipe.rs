@@ -72,7 +72,7 @@ impl Recipe {
     }
 
     /// The value that `word` stands for, before token scales and planted values.
-    pub(super) fn value(self, tensor: Tensor, hidden: usize) -> impl Fn(u32) -> f32 {
+    pub(super) fn value(self, tensor: Tensor, hidden: usize) -> impl Fn(u32) -> f32 + Sync {
         let kind = Kind::of(tensor);
         let weight_scale = 1.0 / (hidden.max(1) as f64).sqrt();
         move |word| match self {

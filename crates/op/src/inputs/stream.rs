@@ -6,6 +6,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 const BLOCK_WORDS: usize = 1024;
 
+/// Elements that are worth a thread of their own: about 10 ms.
+const PART_ELEMS: usize = 1 << 20;
+
 /// What a stream is used for; the 64-bit stream number keeps uses apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Use {
@@ -45,6 +48,25 @@ impl Words {
 
     pub(crate) fn next_word(&mut self) -> u32 {
         self.0.next_u32()
+    }
+
+    /// As [`Words::fill`] from the stream's beginning, with several threads for long tensors: any part of a stream can be
+    /// had by itself.
+    pub(crate) fn fill_all(seed: u64, usage: Use, values: &mut [f32], of: impl Fn(u32) -> f32 + Sync) {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let part_elems = values.len().div_ceil(threads).max(PART_ELEMS);
+        std::thread::scope(|scope| {
+            for (part, values) in values.chunks_mut(part_elems).enumerate() {
+                let (of, is_last) = (&of, values.len() < part_elems);
+                let mut fill = move || {
+                    let mut words = Self::new(seed, usage);
+                    words.0.set_word_pos((part * part_elems) as u128);
+                    words.fill(values, of);
+                };
+                // The last part, often the only one, needs no thread.
+                if is_last { fill() } else { drop(scope.spawn(fill)) }
+            }
+        });
     }
 
     /// Sets each element of `values` to `of` the next word.
@@ -109,6 +131,16 @@ mod tests {
         assert_eq!(first(0, Use::Values(0)), 0x2fef_003e, "first word of ChaCha8 with a zero key and nonce");
         assert_ne!(first(0, Use::Values(0)), first(0, Use::Values(1)));
         assert_ne!(first(0, Use::Values(0)), first(1, Use::Values(0)));
+    }
+
+    #[test]
+    fn several_threads_give_the_same_stream() {
+        let mut one = vec![0.0; 2 * PART_ELEMS + 5];
+        Words::new(7, Use::Values(3)).fill(&mut one, |word| word as f32);
+        let mut several = vec![0.0; one.len()];
+        Words::fill_all(7, Use::Values(3), &mut several, |word| word as f32);
+        assert!(one == several);
+        Words::fill_all(7, Use::Values(3), &mut [], |word| word as f32);
     }
 
     #[test]

@@ -49,8 +49,7 @@ impl<'a> Reference<'a> {
     /// # Errors
     /// What [`Problem::validate_inputs`] finds.
     pub fn new(problem: &Problem, inputs: &Inputs<'a>) -> Result<Self, Error> {
-        problem.validate_inputs(inputs)?;
-        let mut reference = Self { problem: *problem, inputs: *inputs, weight_scale: 1.0, hidden_scale: 1.0 };
+        let mut reference = Self::of_u(problem, inputs)?;
         if problem.outputs.grad_hidden.is_some() {
             reference.weight_scale = scale_of((0..problem.dims.rows()).map(|row| largest(reference.weight_row(row))));
         }
@@ -59,6 +58,15 @@ impl<'a> Reference<'a> {
             reference.hidden_scale = scale_of(tokens.map(|token| largest(reference.hidden_row(token))));
         }
         Ok(reference)
+    }
+
+    /// As [`Reference::new`], for rows and columns of U only: the magnitudes of products may over- or underflow.
+    ///
+    /// # Errors
+    /// What [`Problem::validate_inputs`] finds.
+    pub fn of_u(problem: &Problem, inputs: &Inputs<'a>) -> Result<Self, Error> {
+        problem.validate_inputs(inputs)?;
+        Ok(Self { problem: *problem, inputs: *inputs, weight_scale: 1.0, hidden_scale: 1.0 })
     }
 
     /// The problem.
