@@ -14,4 +14,7 @@ pub(crate) mod quick;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod site;
+pub(crate) mod submit;
 pub(crate) mod verify;

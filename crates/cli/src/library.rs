@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use kernelproof_index::Store;
-use kernelproof_index::import::Records;
+use kernelproof_index::import::{ImportError, Mode, Records, import};
+use kernelproof_index::manifest::shown;
 
 use crate::failure::Failure;
+use crate::output;
+use crate::progress::Progress;
 
 /// `--db` and `--records`.
 #[derive(Clone, Debug, Args)]
@@ -80,6 +83,26 @@ impl LibraryArgs {
             Some(path) => Ok(Some(Records::at(path)?)),
             None => Ok(self.records().ok()),
         }
+    }
+}
+
+/// Imports what is new in the folder of records, where there is one. Says what is wrong with it and returns false when it is.
+///
+/// # Errors
+/// When the records or the index cannot be read.
+pub(crate) fn import_new(library: &LibraryArgs, store: &Store) -> anyhow::Result<bool> {
+    let Some(records) = library.records_if_any()? else { return Ok(true) };
+    let progress = Progress::new(0);
+    match import(store, &records, Mode::Add, &mut |done, all| progress.at(done as u64, all as u64)) {
+        Ok(_) => Ok(true),
+        Err(ImportError::Refused { problems }) => {
+            drop(progress);
+            let lines: Vec<String> = problems.iter().map(|problem| format!("  {}", shown(problem))).collect();
+            let folder = records.path().display();
+            output::note(&format!("{folder}: nothing was imported, {} wrong\n{}", problems.len(), lines.join("\n")));
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

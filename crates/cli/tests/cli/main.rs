@@ -11,3 +11,4 @@ mod messages;
 mod plain;
 mod readme;
 mod run;
+mod site;
