@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::executor::{Executor, WorkspacePtr};
 use crate::facts::Facts;
 use crate::gpu::{Gpu, driver_error};
-use crate::kernel::Kernel;
+use crate::kernel::{HOPPER_TILE, Kernel};
 use crate::plan::{self, GpuPlan, Layout};
 
 /// One GPU as a backend, or the plans of one that is not there.
@@ -91,17 +91,16 @@ fn steps(plan: &GpuPlan) -> Vec<Step> {
             Kernel::Product(_) | Kernel::HopperProduct => {
                 let split = plan.choice.cut;
                 let tile = split.tile;
-                let tiles = format!(
-                    "{}x{} tiles, k tiles of {}, {} tasks on {grid} programs, last {} tiles of dX in {} and {} of dW in {}",
-                    tile.rows,
-                    tile.cols,
-                    tile.depth,
-                    plan.schedule.product_tasks,
-                    split.hidden.tiles,
-                    split.hidden.parts,
-                    split.weight.tiles,
-                    split.weight.parts,
+                let runs = if tile == HOPPER_TILE { "clusters of two blocks" } else { "programs" };
+                let mut tiles = format!(
+                    "{}x{} tiles, k tiles of {}, {} pieces on {} {runs}",
+                    tile.rows, tile.cols, tile.depth, plan.schedule.product_tasks, plan.schedule.programs,
                 );
+                for (of, split) in [("dX", split.hidden), ("dW", split.weight)] {
+                    if split.tiles > 0 && split.parts > 1 {
+                        tiles.push_str(&format!(", last {} of {of} in {} parts", split.tiles, split.parts));
+                    }
+                }
                 (tiles, cost.flops, operands * 2 * terms)
             }
             Kernel::Finish { .. } | Kernel::HopperFinish => (format!("{grid} programs"), 0, 2 * scratch),

@@ -45,7 +45,7 @@ fn plan_runs_nothing_and_gives_floors() {
 fn a_gpu_is_planned_for_without_being_there() {
     let folder = Folder::new();
     let text = folder.succeed(&["plan", "--case", "s8192b1", "--gpu", "h200", "--precision", "fast"]);
-    assert!(text.contains("s8192b1 by cuda-sm_90") && text.contains("tasks on"), "{text}");
+    assert!(text.contains("s8192b1 by cuda-sm_90") && text.contains("pieces on"), "{text}");
 }
 
 #[test]
