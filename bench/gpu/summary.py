@@ -66,7 +66,7 @@ def main(folder, commit):
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": commit,
         "machine": {"before": (folder / "before.txt").read_text().strip(), "during": (folder / "during.txt").read_text().splitlines()},
-        "protocol": "cold L2 (twice its size zeroed), CUDA events around the call, median of 50 (rivals 30), median of three alternating rounds",
+        "protocol": "cold L2 (twice its size zeroed), CUDA events around the call, median of 50 (rivals 20, eager 10), median of three alternating rounds",
         "checks": {"count": len(checks), "failed": failed, "worst_normwise": worst,
                    "positive_bias": [{"tokens": line["problem"]["dims"]["B"] * line["problem"]["dims"]["S"], "precision": line["problem"]["precision"],
                                       "bias": line["bias"]} for line in checks if line["recipe"] == "positive" and line["check"] != "random"]},

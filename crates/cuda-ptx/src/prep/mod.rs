@@ -24,7 +24,7 @@ use token::{Token, head_row};
 
 use crate::asm::{Asm, Entry, Label, Param, Reg, op};
 use crate::hopper;
-use crate::words::{self, HIGHEST, LOWEST, NONE, TOKENS, W_POWER, X_POWER, fitting_power, two_factors};
+use crate::words::{NONE, TOKENS, W_POWER, X_POWER, fitting_power, two_factors};
 
 /// Which rows a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Rows {
     }
 
     /// Most threads of a block.
-    pub fn most_threads(self) -> u32 {
+    pub const fn most_threads(self) -> u32 {
         match self {
             Self::Whole => 640,
             Self::Any => 256,
@@ -206,11 +206,11 @@ impl Block {
         Self { rows, thread, workers, samples, index, shared, words, token_blocks }
     }
 
-    /// The usual power at `place` in shared memory.
-    fn usual(&self, asm: &mut Asm, place: u32) -> Reg {
-        let power = asm.bits32();
-        op!(asm, "ld.shared.b32 {power}, [{}+{place}];", self.shared);
-        power
+    /// The word at `place` in shared memory: a usual power, or the status.
+    fn word(&self, asm: &mut Asm, place: u32) -> Reg {
+        let word = asm.bits32();
+        op!(asm, "ld.shared.b32 {word}, [{}+{place}];", self.shared);
+        word
     }
 
     /// Counts an exponent for the block's status.
@@ -225,9 +225,7 @@ impl Block {
         let status = asm.int("status");
         let word = asm.bin("add.u32", status, self.index);
         let at = asm.at(self.words, word, 4);
-        let found = self.usual(asm, STATUS);
+        let found = self.word(asm, STATUS);
         op!(asm, "@{first} st.global.b32 [{at}], {found};");
     }
 }
-
-const _: () = assert!(words::FITTED <= HIGHEST && LOWEST < HIGHEST);

@@ -69,7 +69,7 @@ impl Token {
 
     /// The power of two for a row of U whose largest magnitude has these bits, told to the product kernel.
     pub(super) fn power(&self, asm: &mut Asm, block: &Block, top: Reg) -> Reg {
-        let usual = block.usual(asm, USUAL_U);
+        let usual = block.word(asm, USUAL_U);
         let exponent = exponent_or_none(asm, top);
         let power = fitting_power(asm, exponent, usual);
         let tells = asm.pred();
@@ -117,7 +117,7 @@ impl Token {
         loaded: &[(Vec<Reg>, Reg, Reg)],
         power: Reg,
     ) {
-        let x_power = block.usual(asm, USUAL_X);
+        let x_power = block.word(asm, USUAL_X);
         let own = asm.bin("sub.s32", x_power, power);
         let factors = two_factors(asm, own);
         let top = cast.finish(asm, loaded, factors);

@@ -60,7 +60,7 @@ pub(super) fn weight_rows(asm: &mut Asm, block: &Block) {
 
     let loaded = load_round(asm, block.thread);
     op!(asm, "bar.sync 0;");
-    let power = block.usual(asm, USUAL_W);
+    let power = block.word(asm, USUAL_W);
     let factors = two_factors(asm, power);
     let top = asm.set(0);
     store_round(asm, &loaded, factors, top);

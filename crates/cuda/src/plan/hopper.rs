@@ -1,6 +1,6 @@
 //! Launches of `fast` on Hopper: kernels of crates/cuda-ptx.
 
-use qkv_rope_cuda_ptx::prep::{self, HEADS, MOST_TOKENS, Rows, SAMPLERS, WEIGHT_ROWS};
+use qkv_rope_cuda_ptx::prep::{HEADS, MOST_TOKENS, Rows, SAMPLERS, WEIGHT_ROWS};
 use qkv_rope_cuda_ptx::{finish, product, words};
 use qkv_rope_op::{Dims, Pairing, Problem, Tensor};
 
@@ -237,5 +237,5 @@ impl Sizes {
     }
 }
 
-/// Registers and lanes that the kernels take for granted.
-const _: () = assert!(prep::WEIGHT_ROWS > 0 && PREP_THREADS + SAMPLERS <= 640);
+const _: () =
+    assert!(PREP_THREADS + SAMPLERS <= Rows::Whole.most_threads(), "more threads than the kernel was made for");
