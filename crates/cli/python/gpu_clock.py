@@ -19,7 +19,7 @@ PERSISTING_L2_SIZE = 6
 DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 BUFFER_BYTES = 1 << 20
 # As crates/gauge/src/stopwatch.rs, where the reason is.
-FILLS = 24
+FILLS = 120
 # Engines stamp their records with the same clock, but not at the same instant.
 STAMPS_DIFFER_NS = 2000
 

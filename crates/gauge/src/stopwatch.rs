@@ -31,10 +31,10 @@ pub struct Taken {
     pub activities: Option<Vec<String>>,
 }
 
-/// The caches are emptied by zeroing twice their size. Doing so this many times keeps the device busy for about 0.8 ms, in
+/// The caches are emptied by zeroing twice their size. Doing so this many times keeps the device busy for about 4 ms, in
 /// which the host puts the whole call on the stream: what is timed is the device, and not how fast the host recovers from what
-/// the judge did to its caches.
-const FILLS: usize = 24;
+/// the judge did to its caches, or from having been stopped.
+const FILLS: usize = 120;
 
 /// A GPU, a stream of its own, a buffer that empties its second-level cache, and a timer.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 const BLOCK_WORDS: usize = 1024;
 
-/// Elements that are worth a thread of their own: about 10 ms.
-const PART_ELEMS: usize = 1 << 20;
+/// Elements that are worth a thread of their own: about a millisecond.
+const PART_ELEMS: usize = 1 << 17;
 
 /// What a stream is used for; the 64-bit stream number keeps uses apart.
 #[derive(Clone, Copy, Debug)]

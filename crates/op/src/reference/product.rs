@@ -50,6 +50,18 @@ impl<F: Real> Left<F> {
         Self { strips: vec![[F::default(); TILE_ROWS]; rows.div_ceil(TILE_ROWS) * terms], rows, terms }
     }
 
+    /// Rows of equal length.
+    pub(super) fn of_rows(rows: &[&[f32]]) -> Self
+    where
+        F: From<f32>,
+    {
+        let mut left = Self::zeros(rows.len(), rows.first().map_or(0, |row| row.len()));
+        for (index, row) in rows.iter().enumerate() {
+            row.iter().enumerate().for_each(|(term, &value)| left.set(index, term, value.into()));
+        }
+        left
+    }
+
     /// Sets one element.
     pub(super) fn set(&mut self, row: usize, term: usize, value: F) {
         self.strips[row / TILE_ROWS * self.terms + term][row % TILE_ROWS] = value;

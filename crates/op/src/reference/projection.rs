@@ -2,8 +2,11 @@
 //! products instead of a matrix product.
 
 use super::operands::LeftRows;
-use super::product::TILE_F64;
-use super::{Reference, Rows};
+use super::product::{Left, TILE_F64};
+use super::{ROWS_AT_A_TIME, Reference, Rows};
+
+/// Rows that are worth a thread of their own: about a millisecond.
+const LEAST_ROWS: usize = 64;
 
 /// E x P vectors, row-major: element `e` of vector `p` at `e * P + p`.
 #[derive(Clone, Debug)]
@@ -37,15 +40,39 @@ impl Vectors {
         Self { count: self.count, elements: self.elements.iter().map(|element| element.abs()).collect() }
     }
 
-    fn project_all<'r>(&self, rows: impl Iterator<Item = &'r [f32]>) -> Projected {
-        let magnitudes_of = self.magnitudes();
-        let mut projected = Projected { count: self.count, values: Vec::new(), magnitudes: Vec::new() };
-        for row in rows {
-            let magnitudes: Vec<f32> = row.iter().map(|value| value.abs()).collect();
-            projected.values.append(&mut self.project(row));
-            projected.magnitudes.append(&mut magnitudes_of.project(&magnitudes));
-        }
+    /// `rows` rows, `row(i)` being one of them, times the vectors. On all processors: there are as many rows as tokens.
+    fn project_all<'r>(&self, rows: usize, row: impl Fn(usize) -> &'r [f32] + Sync) -> Projected {
+        let (count, magnitudes_of) = (self.count, self.magnitudes());
+        let zeros = vec![0.0; rows * count];
+        let mut projected = Projected { count, values: zeros.clone(), magnitudes: zeros };
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let part_rows = rows.div_ceil(threads).next_multiple_of(8).max(LEAST_ROWS);
+        let part_len = part_rows * count.max(1);
+        let parts = projected.values.chunks_mut(part_len).zip(projected.magnitudes.chunks_mut(part_len));
+        std::thread::scope(|scope| {
+            for (part, (values, magnitudes)) in parts.enumerate() {
+                let (row, magnitudes_of) = (&row, &magnitudes_of);
+                let project = move || {
+                    let rows: Vec<&[f32]> =
+                        (part * part_rows..).take(values.len() / count).map(|index| row(index)).collect();
+                    let len = ROWS_AT_A_TIME * count;
+                    let results = values.chunks_mut(len).zip(magnitudes.chunks_mut(len));
+                    for (rows, (values, magnitudes)) in rows.chunks(ROWS_AT_A_TIME).zip(results) {
+                        let left = Left::of_rows(rows);
+                        values.copy_from_slice(&self.after(&left));
+                        magnitudes.copy_from_slice(&magnitudes_of.after(&left.map(f64::abs)));
+                    }
+                };
+                scope.spawn(project);
+            }
+        });
         projected
+    }
+
+    /// `left` times these.
+    fn after(&self, left: &Left<f64>) -> Vec<f64> {
+        let count = self.count;
+        left.times::<TILE_F64, _>(count, |element| &self.elements[element * count..][..count], |value| value)
     }
 }
 
@@ -66,7 +93,7 @@ impl Reference<'_> {
     /// # Panics
     /// As [`Reference::grad_hidden`].
     pub fn project_weights(&self, vectors: &Vectors) -> Projected {
-        vectors.project_all((0..self.problem.dims.rows()).map(|row| self.weight_row(row)))
+        vectors.project_all(self.problem.dims.rows(), |row| self.weight_row(row))
     }
 
     /// X · R.
@@ -74,7 +101,7 @@ impl Reference<'_> {
     /// # Panics
     /// As [`Reference::grad_weight`].
     pub fn project_hidden_states(&self, vectors: &Vectors) -> Projected {
-        vectors.project_all((0..self.problem.dims.tokens()).map(|token| self.hidden_row(token)))
+        vectors.project_all(self.problem.dims.tokens(), |token| self.hidden_row(token))
     }
 
     /// Rows `tokens` of grad_hidden · R = U · (W · R), from [`Reference::project_weights`]; the magnitudes are
