@@ -41,6 +41,9 @@ const SCRIPT: Script = Script {
 /// What runs on after a call is let run this long before its outputs are looked at again.
 const SETTLE: Duration = Duration::from_millis(300);
 
+/// The same on a GPU, where the first product of another thread loads libraries.
+const SETTLE_ON_GPU: Duration = Duration::from_secs(3);
+
 /// Calls that do nothing, to know what the way to the other process and back takes.
 const HANDSHAKES: usize = 20;
 
@@ -321,7 +324,7 @@ impl Subject for External {
 
     fn settle(&mut self) {
         self.running.worker.thaw();
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(if self.limits.gpu.is_some() { SETTLE_ON_GPU } else { SETTLE });
         self.running.worker.freeze();
         // A worker that cannot answer has been dealt with where it failed first.
         drop(self.on_gpu(&json!({"do": "settle"})));

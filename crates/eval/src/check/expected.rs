@@ -95,7 +95,7 @@ impl Expected {
         let problem = reference.problem();
         let targets = Target::of(problem);
         let counter = Counter::new(Stage::Reference, targets.iter().map(Target::rows).sum(), progress);
-        let outputs = targets.iter().map(|target| {
+        let outputs = targets.par_iter().map(|target| {
             let rows = (0..target.rows()).collect();
             ExpectedOutput {
                 tensor: target.tensor,
@@ -110,11 +110,14 @@ impl Expected {
         let problem = reference.problem();
         let targets = Target::of(problem);
         let counter = Counter::new(Stage::Reference, targets.iter().map(Target::rows).sum(), progress);
-        let outputs = targets.iter().map(|target| {
-            let sample = Sample::draw(seed, target.tensor, target.rows(), problem.dims.hidden());
-            let elements = target.elements(reference, sample.rows, &Counter::silent());
-            let block = target.projections(reference, &sample.vectors, &counter);
-            ExpectedOutput { tensor: target.tensor, elements, projections: Some((sample.vectors, block)) }
+        // Few rows are few tasks, so all outputs are computed side by side.
+        let outputs = targets.par_iter().map(|target| {
+            let Sample { rows, vectors } = Sample::draw(seed, target.tensor, target.rows(), problem.dims.hidden());
+            let (elements, block) = rayon::join(
+                || target.elements(reference, rows, &Counter::silent()),
+                || target.projections(reference, &vectors, &counter),
+            );
+            ExpectedOutput { tensor: target.tensor, elements, projections: Some((vectors, block)) }
         });
         Self { problem: *problem, depth: Depth::Sampled { seed }, outputs: outputs.collect() }
     }
