@@ -15,6 +15,9 @@ pub mod product {
     use crate::words::words::*;
     use cutile::core::*;
 
+    /// Words of `exps` before those of the tokens.
+    const HEADER: i32 = 16;
+
     /// Row-major matrix of fp16 with 16-byte aligned rows, readable once `ready` is.
     unsafe fn matrix(base: *mut f16, rows: i32, cols: i32, pitch: i32, ready: Token) -> Tensor<f16, { [-1, -1] }> {
         let base: *mut f16 = unsafe { assume_div_by::<_, 16>(base) };
@@ -25,23 +28,27 @@ pub mod product {
         unsafe { make_tensor_view(base, shape, strides, ready) }
     }
 
-    /// 2^e for every row, as two factors: one f32 holds exponents from -126 to 127 only, the sum of two scales may not.
-    unsafe fn row_exponents<const BM: i32>(exps: *mut i32, first: i32, stride: i32, limit: i32, shared: i32)
+    /// The exponents of a tile's rows: 2^e undoes the scales of both operands. Rows of dX have words of their own, those of dW
+    /// share one. Read as a tile of a view: single words by address are fetched into shared memory by several warps at once,
+    /// which is a race by the letter, of equal values.
+    unsafe fn row_exponents<const BM: i32>(exps: *mut i32, tokens: i32, tile: i32, first: i32, stride: i32)
         -> Tile<i32, { [BM] }>
     {
-        let lane: Tile<i32, { [BM] }> = iota(shape![BM]);
-        let lane: Tile<i32, { [BM] }> = mini(lane, broadcast_scalar(limit - 1i32, shape![BM]));
-        let index: Tile<i32, { [BM] }> =
-            broadcast_scalar(first, shape![BM]) + lane * broadcast_scalar(stride, shape![BM]);
+        let shared: i32 = unsafe { word(exps, stride) };
+        let common: Tile<i32, { [BM] }> = broadcast_scalar(unsafe { word(exps, first) }, shape![BM]);
         let base: PointerTile<*mut i32, { [] }> = pointer_to_tile(exps);
-        let base: PointerTile<*mut i32, { [1] }> = reshape_ptr(base, shape![1]);
-        let base: PointerTile<*mut i32, { [BM] }> = broadcast_ptr(base, shape![BM]);
-        let at: PointerTile<*mut i32, { [BM] }> = addptr_tile(base, index);
-        let (value, _done): (Tile<i32, { [BM] }>, Token) = unsafe {
-            load_ptr_tko(at, ordering::Weak, None::<scope::TileBlock>, None, None, None, Latency::<0>)
-        };
+        let base: PointerTile<*mut i32, { [] }> = addptr(base, HEADER);
+        let base: PointerTile<*mut i32, { [] }> = unsafe { assume_div_by::<_, 16>(base) };
+        let shape: Shape<{ [-1] }> = Shape::<{ [-1] }> { dims: &[tokens] };
+        let strides: Array<{ [1] }> = Array::<{ [1] }> { dims: &[] };
+        let view: Tensor<i32, { [-1] }> = unsafe { make_tensor_view(base, shape, strides, new_token_unordered()) };
+        let rows: Partition<i32, { [BM] }> = view.partition(shape![BM]);
+        let own: Tile<i32, { [BM] }> =
+            load_view_tko(&rows, [tile * stride], ordering::Weak, scope::TileBlock, None, tma::Enabled);
+        let value: Tile<i32, { [BM] }> = common + (own - common) * broadcast_scalar(stride, shape![BM]);
         let zero: Tile<i32, { [BM] }> = broadcast_scalar(0i32, shape![BM]);
         let value: Tile<i32, { [BM] }> = zero - value - broadcast_scalar(shared, shape![BM]);
+        // What one f32 cannot hold, two factors can; further out everything is zero or infinite anyway.
         let low: Tile<i32, { [BM] }> = broadcast_scalar(-252i32, shape![BM]);
         let high: Tile<i32, { [BM] }> = broadcast_scalar(252i32, shape![BM]);
         mini(maxi(value, low), high)
@@ -174,8 +181,7 @@ pub mod product {
             let col_tile: i32 = unsafe { word(tasks, at + 9i32) };
             let exp_first: i32 = unsafe { word(tasks, at + 10i32) };
             let exp_stride: i32 = unsafe { word(tasks, at + 11i32) };
-            let shared: i32 = unsafe { word(exps, exp_stride) };
-            let e: Tile<i32, { [BM] }> = unsafe { row_exponents::<BM>(exps, exp_first, exp_stride, left, shared) };
+            let e: Tile<i32, { [BM] }> = unsafe { row_exponents::<BM>(exps, tokens, m, exp_first, exp_stride) };
             let mut sum: Tile<f32, { [BM, BN] }> = constant(0.0f32, shape![BM, BN]);
             for k in x0..x1 {
                 let a: Tile<f16, { [BM, BK] }> =
@@ -259,8 +265,6 @@ pub mod product {
             let col_tile: i32 = unsafe { word(tasks, at + 9i32) };
             let exp_first: i32 = unsafe { word(tasks, at + 10i32) };
             let exp_stride: i32 = unsafe { word(tasks, at + 11i32) };
-            let shared: i32 = unsafe { word(exps, exp_stride) };
-            let e: Tile<i32, { [BM] }> = unsafe { row_exponents::<BM>(exps, exp_first, exp_stride, left, shared) };
             let mut sum: Tile<f32, { [BM, BN] }> = constant(0.0f32, shape![BM, BN]);
             let mut small: Tile<f32, { [BM, BN] }> = constant(0.0f32, shape![BM, BN]);
             for c in 0i32..ceil_div(x1 - x0 + w1 - w0, chunk) {
@@ -298,6 +302,7 @@ pub mod product {
                 sum = sum + part;
             }
             let sum: Tile<f32, { [BM, BN] }> = sum + small;
+            let e: Tile<i32, { [BM] }> = unsafe { row_exponents::<BM>(exps, tokens, m, exp_first, exp_stride) };
             unsafe {
                 deposit::<BM, BN>(
                     sum, e, dest, row, left, col_tile, out, hidden, at_hidden, at_q, at_k, at_v, pitch_hidden, pitch_q,

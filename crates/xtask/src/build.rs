@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::archive;
 use crate::cubin;
-use crate::lock::{Entry, Lock};
+use crate::lock::{Entry, Lock, Made, Origin};
 use crate::toolchain::Toolchain;
 
 /// What is wanted of the compiled kernels.
@@ -40,9 +40,10 @@ struct Compiler<'a> {
     tools: &'a Toolchain,
     frontend: PathBuf,
     work: PathBuf,
-    /// Whether tiles in the embedded archive are those of these sources.
-    keep: bool,
-    instrument: bool,
+    origin: Origin,
+    /// What is there already.
+    committed: Lock,
+    mode: Mode,
 }
 
 /// Compiles the rows of `archs`; writes or compares as `mode` says. Kernels made of tiles take minutes: those that the
@@ -52,19 +53,19 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
     let folder = root.join("crates/cuda/cubins");
     std::fs::create_dir_all(&folder)?;
     let lock_path = folder.join("cubins.lock");
-    let committed = Lock::read(&lock_path)?;
-    let mut made = Lock {
+    let origin = Origin {
         source: source_digest(root)?,
         ptx: ptx_digest(),
         cutile: cutile_version(root)?,
         tileiras: tools.assembler_version()?,
-        cubins: BTreeMap::new(),
     };
-    let same_tiles =
-        (&committed.source, &committed.cutile, &committed.tileiras) == (&made.source, &made.cutile, &made.tileiras);
-    let keep = same_tiles && mode == Mode::Write;
-    let frontend = if keep { PathBuf::new() } else { tools.frontend(root)? };
-    let compiler = Compiler { tools, frontend, work, keep, instrument: mode == Mode::Instrument };
+    let mut compiler =
+        Compiler { tools, frontend: PathBuf::new(), work, origin, committed: Lock::read(&lock_path)?, mode };
+    let kept = archs.iter().map(|&arch| compiler.keeps_all(arch)).collect::<Result<Vec<_>>>()?;
+    if kept.contains(&false) {
+        compiler.frontend = tools.frontend(root)?;
+    }
+    let mut made = Lock::default();
     let mut spilled = Vec::new();
     for &arch in archs {
         let rows = compiler.all(arch, jobs)?;
@@ -77,7 +78,7 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
             let entry = Entry { sha256: hex(&Sha256::digest(cubin)), bytes: cubin.len(), resources };
             entries.insert(kernel.to_string(), entry);
         }
-        made.cubins.insert(arch.name().to_owned(), entries);
+        made.0.insert(arch.name().to_owned(), Made { origin: compiler.origin.clone(), cubins: entries });
         if mode == Mode::Instrument || mode == Mode::Write && spilled.is_empty() {
             let named: Vec<_> = rows.into_iter().map(|(kernel, cubin)| (kernel.to_string(), cubin)).collect();
             let bytes = archive::write(&folder.join(format!("{arch}.zst")), &named)?;
@@ -88,16 +89,41 @@ pub(crate) fn kernels(root: &Path, tools: &Toolchain, archs: &[Arch], jobs: usiz
         return Ok(());
     }
     ensure!(spilled.is_empty(), "registers are spilled where the table says they must not be:\n{}", spilled.join("\n"));
+    let mut lock = compiler.committed;
     if mode == Mode::Check {
-        return compare(&committed, &made);
+        let differences = lock.differences(&made);
+        let found = differences.join("\n");
+        ensure!(differences.is_empty(), "the committed cubins are not those of these sources:\n{found}");
+        report(&format!("{} architectures as committed", made.0.len()));
+        return Ok(());
     }
-    for (arch, entries) in committed.cubins {
-        made.cubins.entry(arch).or_insert(entries);
-    }
-    made.write(&lock_path)
+    lock.0.append(&mut made.0);
+    lock.write(&lock_path)
 }
 
 impl Compiler<'_> {
+    /// Whether tiles that are there already are of these sources and tools, and are wanted as they are.
+    fn may_keep(&self, arch: Arch) -> bool {
+        let same = |known: &Made| {
+            let (known, now) = (&known.origin, &self.origin);
+            (&known.source, &known.cutile, &known.tileiras) == (&now.source, &now.cutile, &now.tileiras)
+        };
+        self.mode == Mode::Write && self.committed.0.get(arch.name()).is_some_and(same)
+    }
+
+    /// The cubin that is there, if it is the one of the lock file and may be kept.
+    fn kept<'c>(&self, arch: Arch, kernel: Kernel, embedded: &'c Archive) -> Option<&'c [u8]> {
+        let cubin = embedded.get(&kernel.to_string())?;
+        let entry = self.committed.0.get(arch.name())?.cubins.get(&kernel.to_string())?;
+        (self.may_keep(arch) && entry.sha256 == hex(&Sha256::digest(cubin))).then_some(cubin)
+    }
+
+    fn keeps_all(&self, arch: Arch) -> Result<bool> {
+        let embedded = Archive::of(arch)?;
+        let mut tiles = KERNELS.iter().filter(|kernel| kernel.targets(arch) && kernel.source() == Source::Tiles);
+        Ok(tiles.all(|&kernel| self.kept(arch, kernel, &embedded).is_some()))
+    }
+
     fn all(&self, arch: Arch, jobs: usize) -> Result<Vec<(Kernel, Vec<u8>)>> {
         let embedded = Archive::of(arch)?;
         let queue = Mutex::new(KERNELS.iter().copied().filter(|kernel| kernel.targets(arch)).collect::<Vec<_>>());
@@ -107,8 +133,7 @@ impl Compiler<'_> {
             for _ in 0..jobs.max(1) {
                 scope.spawn(|| {
                     while let Some(kernel) = next() {
-                        let kept = embedded.get(&kernel.to_string()).filter(|_| self.keep);
-                        let result = match (kernel.ptx(), kept) {
+                        let result = match (kernel.ptx(), self.kept(arch, kernel, &embedded)) {
                             (Some(ptx), _) => self.ptx(kernel, &ptx),
                             (None, Some(cubin)) => Ok(cubin.to_vec()),
                             (None, None) => self.tiles(kernel, arch),
@@ -147,7 +172,7 @@ impl Compiler<'_> {
         quietly(&mut frontend)?;
         let mut assembler = Command::new(self.tools.assembler());
         assembler.args(["--gpu-name", arch.name(), "-O3"]);
-        if self.instrument {
+        if self.mode == Mode::Instrument {
             assembler.arg("--sanitize=memcheck");
         }
         assembler.arg(&bytecode).arg("-o").arg(&cubin);
@@ -168,34 +193,6 @@ fn quietly(command: &mut Command) -> Result<()> {
     if !output.status.success() {
         bail!("{command:?} ended with {}:\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
-    Ok(())
-}
-
-fn compare(committed: &Lock, made: &Lock) -> Result<()> {
-    let mut differences = Vec::new();
-    let heads = [
-        ("source", &committed.source, &made.source),
-        ("ptx", &committed.ptx, &made.ptx),
-        ("cutile", &committed.cutile, &made.cutile),
-        ("tileiras", &committed.tileiras, &made.tileiras),
-    ];
-    for (what, committed, made) in heads {
-        if committed != made {
-            differences.push(format!("{what}: committed {committed}, made {made}"));
-        }
-    }
-    for (arch, entries) in &made.cubins {
-        let known = committed.cubins.get(arch);
-        for (row, entry) in entries {
-            match known.and_then(|known| known.get(row)) {
-                None => differences.push(format!("{row} for {arch} is not committed")),
-                Some(known) if known != entry => differences.push(format!("{row} for {arch} differs")),
-                Some(_) => {}
-            }
-        }
-    }
-    ensure!(differences.is_empty(), "the committed cubins are not those of these sources:\n{}", differences.join("\n"));
-    report(&format!("{} architectures as committed", made.cubins.len()));
     Ok(())
 }
 
@@ -262,10 +259,12 @@ mod tests {
     fn committed_cubins_are_of_these_sources() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let lock = Lock::read(&root.join("crates/cuda/cubins/cubins.lock")).expect("a readable lock file");
-        assert_eq!(lock.source, source_digest(&root).expect("readable sources"), "run `cargo xtask kernels`");
-        assert_eq!(lock.ptx, ptx_digest(), "run `cargo xtask kernels`");
-        assert_eq!(lock.cutile, cutile_version(&root).expect("a pinned version"));
+        let (source, cutile) =
+            (source_digest(&root).expect("readable sources"), cutile_version(&root).expect("pinned"));
         for arch in Arch::ALL {
+            let Made { origin, cubins } = &lock.0[arch.name()];
+            assert_eq!((&origin.source, &origin.cutile), (&source, &cutile), "{arch}: run `cargo xtask kernels`");
+            assert_eq!(origin.ptx, ptx_digest(), "{arch}: run `cargo xtask kernels`");
             let archive = Archive::of(arch).expect("an embedded archive");
             for &kernel in KERNELS.iter().filter(|kernel| kernel.targets(arch)) {
                 let cubin = archive.get(&kernel.to_string()).expect("an embedded cubin");
@@ -273,7 +272,7 @@ mod tests {
                 let spills = kernel.must_not_spill(arch) && resources.stack_frame != 0;
                 assert!(!spills, "{kernel} for {arch} spills {} bytes", resources.stack_frame);
                 let entry = Entry { sha256: hex(&Sha256::digest(cubin)), bytes: cubin.len(), resources };
-                assert_eq!(lock.cubins[arch.name()].get(&kernel.to_string()), Some(&entry), "{kernel} for {arch}");
+                assert_eq!(cubins.get(&kernel.to_string()), Some(&entry), "{kernel} for {arch}");
             }
         }
     }

@@ -53,8 +53,7 @@ impl Vectors {
             for (part, (values, magnitudes)) in parts.enumerate() {
                 let (row, magnitudes_of) = (&row, &magnitudes_of);
                 let project = move || {
-                    let rows: Vec<&[f32]> =
-                        (part * part_rows..).take(values.len() / count).map(|index| row(index)).collect();
+                    let rows: Vec<&[f32]> = (part * part_rows..).take(values.len() / count).map(row).collect();
                     let len = ROWS_AT_A_TIME * count;
                     let results = values.chunks_mut(len).zip(magnitudes.chunks_mut(len));
                     for (rows, (values, magnitudes)) in rows.chunks(ROWS_AT_A_TIME).zip(results) {
