@@ -17,6 +17,7 @@ fn a_machine_without_a_driver_says_what_was_looked_for() {
 #[cfg(feature = "gpu-tests")]
 mod with_a_gpu {
     use std::ops::ControlFlow;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use kernelproof_eval::evaluation::{Status, Telemetry};
     use kernelproof_eval::flush::CacheFlush;
@@ -29,8 +30,16 @@ mod with_a_gpu {
         Problem { precision, ..Problem::new(Dims::new(2, 128, 1536, 24, 4, 96).expect("valid")) }
     }
 
+    /// Records are of the whole process and its GPU, so what another test does there would be counted.
+    static GPU: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        GPU.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[test]
     fn the_backend_passes_by_both_timers_which_agree() {
+        let _alone = alone();
         let mut medians = Vec::new();
         for choice in [TimerChoice::Cupti, TimerChoice::Events] {
             let stopwatch = Stopwatch::open(0, choice).expect("a GPU, and CUPTI");
@@ -55,6 +64,7 @@ mod with_a_gpu {
 
     #[test]
     fn a_graph_computes_what_launches_do() {
+        let _alone = alone();
         let stopwatch = Stopwatch::open(0, TimerChoice::Best).expect("a GPU");
         for precision in [Precision::Fast, Precision::Split] {
             let problem = problem(precision);
@@ -73,6 +83,7 @@ mod with_a_gpu {
 
     #[test]
     fn the_gpu_says_what_it_is() {
+        let _alone = alone();
         let stopwatch = Stopwatch::open(0, TimerChoice::Events).expect("a GPU");
         let monitor = Monitor::new(stopwatch.gpu()).expect("a driver");
         assert!(monitor.facts().board.starts_with("sha256:") && monitor.facts().driver.is_some());
