@@ -139,10 +139,13 @@ mod tests {
     fn another_device_or_protocol_is_named_and_gives_no_ratio() {
         let mut other = evaluation();
         other.environment.device = "Another CPU".to_owned();
-        other.protocol.version = "kernelproof 2".to_owned();
+        other.protocol.version = "example.protocol/2".to_owned();
         assert_eq!(Repeated::of(&other, &evaluation()), None);
         let sentence = Difference::sentence(&differences(&evaluation(), &other));
-        assert_eq!(sentence, "device: Example CPU and Another CPU; protocol: kernelproof 1 and kernelproof 2");
+        assert_eq!(
+            sentence,
+            "device: Example CPU and Another CPU; protocol: example.protocol/1 and example.protocol/2"
+        );
     }
 
     #[test]

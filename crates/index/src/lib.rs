@@ -27,10 +27,6 @@
 //!
 //! Nothing here runs a kernel, reads a clock or prints.
 
-// The example bundle is shared with the integration tests and names this crate as they do.
-#[cfg(test)]
-extern crate self as kernelproof_index;
-
 pub mod bundle;
 pub mod catalog;
 pub mod check;

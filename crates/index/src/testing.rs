@@ -1,8 +1,6 @@
 //! For tests of this crate and of those that render what it holds: bundles that nobody measured, consistent in themselves.
 
-#[cfg(test)]
-#[path = "../tests/bundles/example.rs"]
-pub(crate) mod example;
+pub mod example;
 pub mod generate;
 
 #[cfg(test)]

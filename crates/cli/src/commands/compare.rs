@@ -23,7 +23,7 @@ const AFTER_HELP: &str = "\
 Examples:
   kernelproof compare cpu-avx512 cpu-avx2 --all --plot ratios.svg
   kernelproof compare cpu-avx512 solution.json --case s1024b2 --python ~/venv/bin/python
-  kernelproof compare cuda-fast solutions/composition.json --all
+  kernelproof compare cuda-fast solutions/triton-cublas-fp16.json --precision fast --all
   kernelproof compare --self cpu-avx512 --repeat 20 --case s256b4       how often an interval misses 1
 
 A, B and A once more take turns on the same inputs. The ratio is time(B) / time(A) with a 95 % bootstrap interval; a \

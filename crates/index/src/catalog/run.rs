@@ -176,6 +176,7 @@ pub struct SampleFacts {
 
 /// The worst of all rounds and outputs, beside the bounds that it was held to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CorrectnessFacts {
     /// Checked rounds.
     pub rounds: u64,

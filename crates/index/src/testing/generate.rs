@@ -143,7 +143,7 @@ fn numbered(number: usize) -> Recipe {
 }
 
 /// A log and no solution.
-fn attached() -> Attached {
+pub fn attached() -> Attached {
     let logs = BTreeMap::from([("evaluation.log".to_owned(), b"made up\n".to_vec())]);
     Attached { solution: None, logs }
 }

@@ -8,7 +8,7 @@ use kernelproof_index::trust::Trust;
 use kernelproof_index::verify;
 use proptest::prelude::*;
 
-use crate::example;
+use kernelproof_index::testing::example;
 
 struct Written {
     _parent: tempfile::TempDir,

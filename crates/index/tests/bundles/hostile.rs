@@ -6,7 +6,7 @@ use std::path::Path;
 use kernelproof_index::bundle::{SUMS, Written, write};
 use kernelproof_index::verify;
 
-use crate::example;
+use kernelproof_index::testing::example;
 
 fn folder() -> (tempfile::TempDir, std::path::PathBuf) {
     let parent = tempfile::tempdir().expect("a temporary folder");

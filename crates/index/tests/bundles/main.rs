@@ -1,6 +1,5 @@
 //! Bundles on disk: written whole or not at all, and every change to them found.
 
 mod altered;
-mod example;
 mod hostile;
 mod inconsistent;

@@ -1,7 +1,7 @@
 //! The cases of a run: time, speed, and how far from the bounds.
 
 use kernelproof_eval::evaluation::{Resource, Status};
-use kernelproof_index::catalog::CaseFacts;
+use kernelproof_index::catalog::{CaseFacts, CorrectnessFacts};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -46,34 +46,7 @@ pub(crate) struct CaseLine {
     /// Whether others took so much of the machine that it makes no record.
     pub throttled: bool,
     /// Errors against their bounds.
-    pub errors: Option<Errors>,
-}
-
-/// The worst of all rounds and outputs.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Errors {
-    /// Checked rounds.
-    pub rounds: u64,
-    /// Largest normwise error.
-    pub normwise: f64,
-    /// Its bound.
-    pub normwise_bound: f64,
-    /// Share of the bound that is left: 1 when exact, 0 at the bound.
-    pub normwise_headroom: f64,
-    /// Largest error of a component.
-    pub componentwise: f64,
-    /// Its bound.
-    pub componentwise_bound: f64,
-    /// Share of the bound that is left.
-    pub componentwise_headroom: f64,
-    /// Least share of matched elements.
-    pub matched: f64,
-    /// Whether equal inputs gave equal bits.
-    pub repeatable: Option<bool>,
-    /// Timed calls of which some elements were compared.
-    pub spot_checked_calls: u32,
-    /// Whether one timed call was compared as a checked round is.
-    pub audited: bool,
+    pub errors: Option<CorrectnessFacts>,
 }
 
 impl CaseLine {
@@ -102,19 +75,7 @@ impl CaseLine {
             share_of_datasheet: case.datasheet_share().filter(|share| share.is_finite()),
             baseline_ns: case.baseline_ns,
             throttled: case.throttled,
-            errors: case.correctness.map(|found| Errors {
-                rounds: found.rounds,
-                normwise: found.normwise,
-                normwise_bound: found.normwise_bound,
-                normwise_headroom: found.normwise_headroom,
-                componentwise: found.componentwise,
-                componentwise_bound: found.componentwise_bound,
-                componentwise_headroom: found.componentwise_headroom,
-                matched: found.matched,
-                repeatable: found.repeatable,
-                spot_checked_calls: found.spot_checked_calls,
-                audited: found.audited,
-            }),
+            errors: case.correctness,
         }
     }
 
