@@ -52,6 +52,13 @@ impl Maker {
         catalog.implementation_of(id).map(Self::of)
     }
 
+    /// Its version as lists show it: a commit as it was given, or the beginning of a digest.
+    pub fn version_short(&self) -> Option<&str> {
+        const DIGITS: usize = 12;
+        let version = self.version.as_deref()?;
+        Some(version.strip_prefix("sha256:").map_or(version, |digits| digits.get(..DIGITS).unwrap_or(digits)))
+    }
+
     /// The implementation of a run. A catalog holds it; if not, what the run says of it must do.
     pub fn of_run(catalog: &Catalog, run: &RunEntry) -> Self {
         Self::find(catalog, &run.facts.implementation_id).unwrap_or_else(|| Self {
