@@ -4,7 +4,8 @@ use qkv_rope_cuda_ptx::prep::{HEADS, MOST_TOKENS, Rows, SAMPLERS, WEIGHT_ROWS};
 use qkv_rope_cuda_ptx::{finish, product, words};
 use qkv_rope_op::{Dims, Pairing, Problem, Tensor};
 
-use super::{Arg, GpuPlan, Launch, Layout, MapSpec, PITCH_ELEMS, Place, Workspace, int, refused, take};
+use super::launch::{int, take};
+use super::{Arg, GpuPlan, Launch, Layout, MapSpec, PITCH_ELEMS, Place, Workspace, refused};
 use crate::error::Error;
 use crate::facts::Facts;
 use crate::kernel::{Access, Arch, HOPPER_TILE, Kernel, Terms};
@@ -138,7 +139,7 @@ impl Sizes {
             launches.push(Launch {
                 threads: finish::THREADS,
                 early: true,
-                ..Launch::of(Kernel::HopperFinish, plan.schedule.finish_tasks, super::finish_args(plan))
+                ..Launch::of(Kernel::HopperFinish, plan.schedule.finish_tasks, super::tiles::finish_args(plan))
             });
         }
         launches
