@@ -1,8 +1,13 @@
 //! Turns one kernel row into Tile IR bytecode. `cargo xtask kernels` calls it once per row and architecture.
 
+mod casting;
 mod finish;
+mod heads;
+mod powers;
 mod prep;
 mod product;
+mod settle;
+mod views;
 mod words;
 
 use anyhow::{Context, Result, bail};
@@ -59,6 +64,7 @@ fn compile(request: Request) -> Result<()> {
     let ast: fn() -> Module = match request.module.as_str() {
         "finish" => finish::finish::__module_ast_self,
         "prep" => prep::prep::__module_ast_self,
+        "settle" => settle::settle::__module_ast_self,
         "product" => product::product::__module_ast_self,
         other => bail!("unknown module `{other}`"),
     };

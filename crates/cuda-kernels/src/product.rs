@@ -54,6 +54,26 @@ pub mod product {
         mini(maxi(value, low), high)
     }
 
+    /// The words of a task, in their order.
+    unsafe fn read_task(tasks: *mut i32, task: i32)
+        -> (i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32)
+    {
+        let at: i32 = task * 12i32;
+        let m: i32 = unsafe { word(tasks, at) };
+        let n: i32 = unsafe { word(tasks, at + 1i32) };
+        let x0: i32 = unsafe { word(tasks, at + 2i32) };
+        let x1: i32 = unsafe { word(tasks, at + 3i32) };
+        let w0: i32 = unsafe { word(tasks, at + 4i32) };
+        let w1: i32 = unsafe { word(tasks, at + 5i32) };
+        let dest: i32 = unsafe { word(tasks, at + 6i32) };
+        let row: i32 = unsafe { word(tasks, at + 7i32) };
+        let left: i32 = unsafe { word(tasks, at + 8i32) };
+        let col_tile: i32 = unsafe { word(tasks, at + 9i32) };
+        let exp_first: i32 = unsafe { word(tasks, at + 10i32) };
+        let exp_stride: i32 = unsafe { word(tasks, at + 11i32) };
+        (m, n, x0, x1, w0, w1, dest, row, left, col_tile, exp_first, exp_stride)
+    }
+
     /// Scales one finished sum and stores it where its task says.
     unsafe fn deposit<const BM: i32, const BN: i32>(
         sum: Tile<f32, { [BM, BN] }>,
@@ -112,10 +132,7 @@ pub mod product {
             unsafe { make_tensor_view(start, shape, strides, new_token_unordered()) };
         let mut dest_tiles: PartitionMut<f32, { [BM, BN] }> =
             unsafe { dest_view.partition_full_mut(shape![BM, BN]) };
-        let e: Tile<i32, { [BM] }> = exps;
-        let half: Tile<i32, { [BM] }> = shri(e, broadcast_scalar(1i32, shape![BM]));
-        let scale: Tile<f32, { [BM] }> = exp2i::<BM>(half);
-        let rest: Tile<f32, { [BM] }> = exp2i::<BM>(e - half);
+        let (scale, rest): (Tile<f32, { [BM] }>, Tile<f32, { [BM] }>) = factors::<BM>(exps);
         let sum: Tile<f32, { [BM, BN] }> = sum * scale.reshape(shape![BM, 1]).broadcast(shape![BM, BN]);
         let sum: Tile<f32, { [BM, BN] }> = sum * rest.reshape(shape![BM, 1]).broadcast(shape![BM, BN]);
         let _stored: Token = unsafe {
@@ -168,19 +185,9 @@ pub mod product {
         let count: i32 = unsafe { word(tasks, pid.0) };
         let first: i32 = tasks_first + pid.0 * tasks_each;
         for task in 0i32..count {
-            let at: i32 = (first + task) * 12i32;
-            let m: i32 = unsafe { word(tasks, at) };
-            let n: i32 = unsafe { word(tasks, at + 1i32) };
-            let x0: i32 = unsafe { word(tasks, at + 2i32) };
-            let x1: i32 = unsafe { word(tasks, at + 3i32) };
-            let w0: i32 = unsafe { word(tasks, at + 4i32) };
-            let w1: i32 = unsafe { word(tasks, at + 5i32) };
-            let dest: i32 = unsafe { word(tasks, at + 6i32) };
-            let row: i32 = unsafe { word(tasks, at + 7i32) };
-            let left: i32 = unsafe { word(tasks, at + 8i32) };
-            let col_tile: i32 = unsafe { word(tasks, at + 9i32) };
-            let exp_first: i32 = unsafe { word(tasks, at + 10i32) };
-            let exp_stride: i32 = unsafe { word(tasks, at + 11i32) };
+            let (m, n, x0, x1, w0, w1, dest, row, left, col_tile, exp_first, exp_stride): (
+                i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32,
+            ) = unsafe { read_task(tasks, first + task) };
             let e: Tile<i32, { [BM] }> = unsafe { row_exponents::<BM>(exps, tokens, m, exp_first, exp_stride) };
             let mut sum: Tile<f32, { [BM, BN] }> = constant(0.0f32, shape![BM, BN]);
             for k in x0..x1 {
@@ -252,19 +259,9 @@ pub mod product {
         let count: i32 = unsafe { word(tasks, pid.0) };
         let first: i32 = tasks_first + pid.0 * tasks_each;
         for task in 0i32..count {
-            let at: i32 = (first + task) * 12i32;
-            let m: i32 = unsafe { word(tasks, at) };
-            let n: i32 = unsafe { word(tasks, at + 1i32) };
-            let x0: i32 = unsafe { word(tasks, at + 2i32) };
-            let x1: i32 = unsafe { word(tasks, at + 3i32) };
-            let w0: i32 = unsafe { word(tasks, at + 4i32) };
-            let w1: i32 = unsafe { word(tasks, at + 5i32) };
-            let dest: i32 = unsafe { word(tasks, at + 6i32) };
-            let row: i32 = unsafe { word(tasks, at + 7i32) };
-            let left: i32 = unsafe { word(tasks, at + 8i32) };
-            let col_tile: i32 = unsafe { word(tasks, at + 9i32) };
-            let exp_first: i32 = unsafe { word(tasks, at + 10i32) };
-            let exp_stride: i32 = unsafe { word(tasks, at + 11i32) };
+            let (m, n, x0, x1, w0, w1, dest, row, left, col_tile, exp_first, exp_stride): (
+                i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32,
+            ) = unsafe { read_task(tasks, first + task) };
             let mut sum: Tile<f32, { [BM, BN] }> = constant(0.0f32, shape![BM, BN]);
             let mut small: Tile<f32, { [BM, BN] }> = constant(0.0f32, shape![BM, BN]);
             for c in 0i32..ceil_div(x1 - x0 + w1 - w0, chunk) {

@@ -1,4 +1,4 @@
-//! What every kernel needs: single words of tables, and powers of two.
+//! What every kernel needs: words of tables, and powers of two.
 
 #[cutile::module]
 pub mod words {
@@ -30,6 +30,24 @@ pub mod words {
         };
     }
 
+    /// Stores tile `t` of the `count` words from `first`.
+    ///
+    /// # Safety
+    /// They are writable, and no other program touches this tile of them in this launch.
+    pub unsafe fn set_words<const N: i32>(
+        table: *mut i32, first: i32, count: i32, t: i32, value: Tile<i32, { [N] }>,
+    ) {
+        let base: PointerTile<*mut i32, { [] }> = pointer_to_tile(table);
+        let base: PointerTile<*mut i32, { [] }> = addptr(base, first);
+        let shape: Shape<{ [-1] }> = Shape::<{ [-1] }> { dims: &[count] };
+        let strides: Array<{ [1] }> = Array::<{ [1] }> { dims: &[] };
+        let view: Tensor<i32, { [-1] }> = unsafe { make_tensor_view(base, shape, strides, new_token_unordered()) };
+        let mut tiles: PartitionMut<i32, { [N] }> = unsafe { view.partition_full_mut(shape![N]) };
+        let _done: Token = unsafe {
+            store_view_tko_mut(&mut tiles, value, [t], ordering::Weak, scope::TileBlock, None, tma::Disabled)
+        };
+    }
+
     /// `base + index * stride`, all in 64 bits.
     pub fn at<E: ElementType>(base: *mut E, index: i32, stride: i64) -> PointerTile<*mut E, { [] }> {
         let index: Tile<i32, { [] }> = scalar_to_tile(index);
@@ -44,6 +62,14 @@ pub mod words {
         let bias: Tile<i32, { [N] }> = broadcast_scalar(127i32, shape![N]);
         let unit: Tile<i32, { [N] }> = broadcast_scalar(8388608i32, shape![N]);
         bitcast((e + bias) * unit)
+    }
+
+    /// Two factors whose product is 2^e, for e in -252..=252, which one f32 cannot hold.
+    pub fn factors<const N: i32>(e: Tile<i32, { [N] }>) -> (Tile<f32, { [N] }>, Tile<f32, { [N] }>) {
+        let half: Tile<i32, { [N] }> = shri(e, broadcast_scalar(1i32, shape![N]));
+        let first: Tile<f32, { [N] }> = exp2i::<N>(half);
+        let second: Tile<f32, { [N] }> = exp2i::<N>(e - half);
+        (first, second)
     }
 
     /// floor(log2(x)) of finite x > 0, -127 for 0 and denormals.

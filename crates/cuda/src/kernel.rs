@@ -302,7 +302,8 @@ impl Kernel {
     /// The module that defines it, which its file is named after.
     pub fn module(self) -> &'static str {
         match self {
-            Self::Prep { .. } | Self::PrepAny { .. } | Self::Settle { .. } => "prep",
+            Self::Prep { .. } | Self::PrepAny { .. } => "prep",
+            Self::Settle { .. } => "settle",
             Self::Product(_) => "product",
             Self::Finish { .. } => "finish",
             Self::HopperPrep | Self::HopperPrepAny | Self::HopperProduct | Self::HopperFinish => "ptx",
