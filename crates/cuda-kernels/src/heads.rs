@@ -97,7 +97,7 @@ pub mod heads {
     }
 
     /// Un-rotates UN loads of heads, all of them asked for before any is used: the loop is bound by latency. The loads
-    /// are written out: a function around them changes the order of instructions.
+    /// are written out: a function around them gives another cubin.
     pub unsafe fn turn<const HB: i32, const TOK: i32, const P: i32, const TERMS: i32, const UN: i32>(
         from: &Partition<f32, { [HB, TOK, 1, P] }>,
         hi: &mut PartitionMut<f16, { [HB, TOK, 1, P] }>,

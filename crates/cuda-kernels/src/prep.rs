@@ -117,7 +117,7 @@ pub mod prep {
                 pass = pass + 1i32;
             }
             unsafe { set_words::<TOK>(words, 16i32 + batch * seq, seq, t, p) };
-            // What `moved` says; a call of it here changes the order of instructions.
+            // What `moved` says; a call of it here gives another cubin.
             let moved: Tile<i32, { [TOK] }> = absi(p - broadcast_scalar(10i32, shape![TOK]));
             let moved: Tile<i32, { [] }> = reduce_max(moved, 0i32);
             unsafe { set_word(words, status + pid.0, tile_to_scalar(moved)) };
@@ -209,7 +209,7 @@ pub mod prep {
                 pass = pass + 1i32;
             }
             unsafe { set_words::<TOK>(words, 16i32 + batch * seq, seq, t, p) };
-            // What `moved` says; a call of it here changes the order of instructions.
+            // What `moved` says; a call of it here gives another cubin.
             let moved: Tile<i32, { [TOK] }> = absi(p - broadcast_scalar(10i32, shape![TOK]));
             let moved: Tile<i32, { [] }> = reduce_max(moved, 0i32);
             unsafe { set_word(words, status + pid.0, tile_to_scalar(moved)) };

@@ -2,87 +2,18 @@
 //!
 //! `cargo xtask kernels` compiles exactly these rows; the plan picks among them; the archive is looked up by their names.
 
+mod arch;
+mod table;
+
 use std::fmt;
 
 use qkv_rope_cuda_ptx::{finish, prep::Rows, product};
 use qkv_rope_op::Pairing;
 use serde::Serialize;
 
-/// GPU architectures that cubins are made for. A cubin runs on later minor revisions of its major version too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(into = "&'static str")]
-pub enum Arch {
-    /// A100.
-    Sm80,
-    /// RTX 30, A10, A40.
-    Sm86,
-    /// RTX 40, L4, L40.
-    Sm89,
-    /// H100, H200.
-    Sm90,
-    /// B200.
-    Sm100,
-    /// B300.
-    Sm103,
-    /// RTX 50.
-    Sm120,
-}
-
-impl Arch {
-    /// All of them, oldest first.
-    pub const ALL: [Self; 7] = [Self::Sm80, Self::Sm86, Self::Sm89, Self::Sm90, Self::Sm100, Self::Sm103, Self::Sm120];
-
-    /// Compute capability.
-    pub fn capability(self) -> (u32, u32) {
-        match self {
-            Self::Sm80 => (8, 0),
-            Self::Sm86 => (8, 6),
-            Self::Sm89 => (8, 9),
-            Self::Sm90 => (9, 0),
-            Self::Sm100 => (10, 0),
-            Self::Sm103 => (10, 3),
-            Self::Sm120 => (12, 0),
-        }
-    }
-
-    /// The architecture whose cubins a device of this compute capability runs, if any.
-    pub fn for_capability(major: u32, minor: u32) -> Option<Self> {
-        Self::ALL.into_iter().rev().find(|arch| {
-            let (has_major, has_minor) = arch.capability();
-            has_major == major && has_minor <= minor
-        })
-    }
-
-    /// `sm_90`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sm80 => "sm_80",
-            Self::Sm86 => "sm_86",
-            Self::Sm89 => "sm_89",
-            Self::Sm90 => "sm_90",
-            Self::Sm100 => "sm_100",
-            Self::Sm103 => "sm_103",
-            Self::Sm120 => "sm_120",
-        }
-    }
-
-    /// Whether tiles of 128 x 256 and clusters of two thread blocks fit: GPUs with 228 KiB of shared memory.
-    pub fn has_large_tiles(self) -> bool {
-        matches!(self, Self::Sm90 | Self::Sm100 | Self::Sm103)
-    }
-}
-
-impl From<Arch> for &'static str {
-    fn from(arch: Arch) -> Self {
-        arch.name()
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+pub use arch::Arch;
+pub use table::{CAST_COLS, FINISH_ROWS, HOPPER_TILE, KERNELS, PREP_ANY_TOKENS, WEIGHT_ROWS};
+use table::{PORTABLE_FAST, PORTABLE_SPLIT, PREP_ANY_PAIRS};
 
 /// fp16 terms per operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -221,81 +152,6 @@ pub enum Source {
     Tiles,
     /// PTX from crates/cuda-ptx.
     Ptx,
-}
-
-/// The tile of [`Kernel::HopperProduct`].
-pub const HOPPER_TILE: ProductTile = ProductTile {
-    rows: product::ROWS,
-    cols: product::COLS,
-    depth: product::DEPTH,
-    cluster: product::CLUSTER,
-    warps: 8,
-    resident: 1,
-    terms: Terms::One,
-};
-
-/// Rows of W of one `prep` or `settle` program.
-pub const WEIGHT_ROWS: u32 = 8;
-/// Columns that are rounded at a time.
-pub const CAST_COLS: u32 = 256;
-/// Tokens of one `prep_any` program.
-pub const PREP_ANY_TOKENS: u32 = 8;
-/// Pairs that `prep_any` rotates at a time.
-const PREP_ANY_PAIRS: u32 = 64;
-/// Rows of one `finish` program.
-pub const FINISH_ROWS: u32 = 8;
-
-const fn product(rows: u32, cols: u32, depth: u32, cluster: u32, warps: u32, resident: u32, terms: Terms) -> Kernel {
-    Kernel::Product(ProductTile { rows, cols, depth, cluster, warps, resident, terms })
-}
-
-const fn prep(terms: Terms, half: u32, tokens: u32, heads: u32, unroll: u32, warps: u32, occupancy: u32) -> Kernel {
-    Kernel::Prep { terms, access: Access::Wide, half, shape: PrepShape { tokens, heads, unroll, warps, occupancy } }
-}
-
-/// Every row.
-pub const KERNELS: &[Kernel] = &[
-    prep(Terms::One, 32, 8, 1, 2, 4, 6),
-    prep(Terms::One, 64, 8, 1, 4, 4, 6),
-    prep(Terms::One, 128, 8, 1, 2, 4, 4),
-    prep(Terms::Two, 32, 8, 1, 2, 4, 6),
-    prep(Terms::Two, 64, 8, 1, 4, 4, 4),
-    prep(Terms::Two, 128, 8, 1, 2, 4, 6),
-    Kernel::PrepAny { terms: Terms::One, pairing: Pairing::HalfSplit },
-    Kernel::PrepAny { terms: Terms::One, pairing: Pairing::Interleaved },
-    Kernel::PrepAny { terms: Terms::Two, pairing: Pairing::HalfSplit },
-    Kernel::PrepAny { terms: Terms::Two, pairing: Pairing::Interleaved },
-    Kernel::Settle { terms: Terms::One, access: Access::Wide },
-    Kernel::Settle { terms: Terms::One, access: Access::Narrow },
-    Kernel::Settle { terms: Terms::Two, access: Access::Wide },
-    Kernel::Settle { terms: Terms::Two, access: Access::Narrow },
-    product(128, 128, 32, 1, 4, 1, Terms::One),
-    product(128, 256, 64, 1, 8, 1, Terms::One),
-    product(256, 256, 64, 2, 8, 1, Terms::One),
-    product(128, 128, 64, 1, 8, 1, Terms::Two),
-    PORTABLE_FAST,
-    PORTABLE_SPLIT,
-    finish(128, 128, Access::Wide),
-    finish(128, 128, Access::Narrow),
-    finish(128, 256, Access::Wide),
-    finish(128, 256, Access::Narrow),
-    finish(256, 256, Access::Wide),
-    finish(256, 256, Access::Narrow),
-    finish(64, 128, Access::Wide),
-    finish(64, 128, Access::Narrow),
-    Kernel::HopperPrep,
-    Kernel::HopperPrepAny,
-    Kernel::HopperProduct,
-    Kernel::HopperFinish,
-];
-
-/// The tile for architectures with little shared memory; no such GPU has been measured.
-const PORTABLE_FAST: Kernel = product(128, 128, 32, 1, 8, 1, Terms::One);
-/// As [`PORTABLE_FAST`], for `split`.
-const PORTABLE_SPLIT: Kernel = product(64, 128, 32, 1, 8, 1, Terms::Two);
-
-const fn finish(rows: u32, cols: u32, access: Access) -> Kernel {
-    Kernel::Finish { slot: rows * cols, cols, access }
 }
 
 impl Kernel {
